@@ -21,7 +21,7 @@ tests-in = $(shell grep -slE '^\# weight: [0-9]' tools/testing/selftests/net/$(1
 #		their subjects differ most
 #	races	packets, changes and works run side by side (check-release ONLY=races)
 tagged = $(shell grep -slE '^\# tags:(.*) $(1)( |$$)' $(SELFTESTS)/*)
-# all but those that need kprobes or BTF, which User-Mode Linux has not
+# all but those that need tracing or BTF, which User-Mode Linux has not
 for-kernel = $(if $(filter uml%,$(KERNEL)),$(filter-out %/stateless.sh %/lane_xdp.sh,$(1)),$(1))
 all-tests = $(call for-kernel,$(call tests-in,ipvs_mhs) $(call tests-in,qdisc_tool))
 tests = $(if $(TESTS),$(foreach t,$(TESTS),$(if $(filter core few,$(t)),$(call \

@@ -926,6 +926,7 @@ class CommandLine(Files):
         self.assertEqual(target.read_text(),
                          prometheus.render(proc.parse(NOW)))
         self.assertEqual(list(target.parent.iterdir()), [target])
+        self.assertEqual(target.stat().st_mode & 0o777, 0o644)
 
 
 class Compare(Files):
@@ -1009,7 +1010,8 @@ class Compare(Files):
             gone(document)
             one, other = (compare.Director(n, d) for n, d in (
                 ("a", self.director()), ("b", document)))
-            self.assertEqual(len([*compare.differences(one, other)]), 1)
+            line, = compare.differences(one, other)
+            self.assertNotIn("only in b", line)
             self.assertEqual(len([*compare.differences(other, one)]), 1)
 
     def test_every_sysctl_has_its_words(self):
@@ -1025,7 +1027,7 @@ class Compare(Files):
                          "not compared: addresses, routes, firewalls, marks")
         own = self.file("own", {**self.director(), "namespace": "n"})
         status, out, _ = run("compare", own, own)
-        self.assertEqual((status, "one and the same director" in out), (1, True))
+        self.assertEqual((status, f"{own} and {own} are one" in out), (1, True))
         # mhs by its other name
         self.assertEqual(run("compare", same, self.file("b", self.director(
             scheduler="mh")))[0], 0)
@@ -1043,7 +1045,8 @@ class Compare(Files):
                 state=state)))
             self.assertEqual((status, f"is not stable ({state})" in out), (1, True))
         for age_s, words in ((500, "8 min 2"), (-50, "0 s ago"), (700, "is of 11 min 4"),
-                             (-700, "from now: the clocks")):
+                             (-700, "from now: the clocks"),
+                             (70000, "19 h 26 min ago"), (-70000, "19 h 26 min from")):
             document = {**self.director(), "time": time.time() - age_s}
             got, out, _ = run("compare", same, self.file("b", document))
             self.assertEqual((got, words in out), (abs(age_s) > 600, True), out)
@@ -1154,6 +1157,9 @@ class Plan(Files):
         self.assertEqual(result["slots_moved"], 65521)
         self.assertTrue(result["refused"])
         self.assertEqual(result["print_after"], "0" * 16)
+        self.assertEqual(result["slots_moved_at_least"], 65521)
+        self.assertEqual([*result["servers"][0].values()],
+                         ["10.2.0.11:0", 3, None, 65521, 0, 65521, 0])
         for room in text.Screen(), text.Screen(60, 20):
             words = plan.render(result, room)
             self.assertIn("65521 of 65521 slots move", words)
@@ -1161,7 +1167,7 @@ class Plan(Files):
 
     def test_too_small_a_table(self):
         result = self.plan("-f", "7", "--table-size", "251", "--weight",
-                           "10.2.0.11:0=2000000000", "--add", "10.2.0.12:0")
+                           "10.2.0.11:0=2147483647", "--add", "10.2.0.12:0")
         self.assertEqual(result["servers_without_slot"], 1)
         self.assertIn("10.2.0.12:0", "".join(result["warnings"]))
         self.assertIn("no table_size would do", "".join(result["warnings"]))
@@ -1170,6 +1176,15 @@ class Plan(Files):
                                "10.2.0.12:0=1", "--weight", "10.2.0.11:0=100")
             self.assertIn(words, " ".join(result["warnings"]) or words)
             self.assertEqual(bool(words), bool(result["warnings"]))
+
+    def test_a_file_may_be_of_another_host(self):
+        told = {"hold_ms": "7", "table_size": "251"}    # the key is for root
+        with mock.patch("mhsstat_lib.module.parameter",
+                        lambda name, where="": told.get(name)):
+            self.assertEqual(self.plan("-t", "10.9.0.1:80")["hold_ms"], 60_000)
+            with self.assertRaisesRegex(ToolError, "for root"):
+                plan._key(SimpleNamespace(hash_key_file=None, hash_key=None,
+                                          from_file=None))
 
     def test_order_of_servers_does_not_matter(self):
         lines = (RECORDED / "saved").read_text().splitlines()
@@ -1190,7 +1205,8 @@ class Plan(Files):
                 (("--delete", "10.2.0.98:80"), "no such server"),
                 (("--weight", "10.2.0.98:80=1"), "no such server"),
                 (("--from", "/nonexistent"), "No such file"),
-                (("--table-program", "/nonexistent"), "make tools"))), (2, (
+                (("--table-program", "/nonexistent"), "make tools"),
+                (("--table-program", "/bin/false"), "/bin/false failed (1)"))), (2, (
                 (("--weight", "10.2.0.11:80"), "give a weight"),
                 (("--weight", "10.2.0.11:80=-1"), "give a weight"),
                 (("--weight", "10.2.0.11:80=2147483648"), "give a weight"),
@@ -1369,6 +1385,8 @@ class PlanInWords(unittest.TestCase):
                                lambda name, where="": limit.get(name)):
                 found = plan._kernel(SimpleNamespace(
                     from_file=None, service=[name], table_size=size))
+                full = plan.room({"protocol": "TCP", "entries": 101}, [])
+            self.assertEqual(full, {"max_entries": 0, "max_total_entries": 107})
             self.assertEqual(found and found["limits"], want)
 
     def test_only_mhs_has_plans(self):
@@ -1703,10 +1721,10 @@ class Expected(Files):
         return status, err
 
     def test_servers(self):
-        self.assertEqual(self.wait("--servers", "1")[0], 0)
+        self.assertEqual(self.wait("--servers", "3")[0], 0)
         status, err = self.wait("--servers", "9")
         self.assertEqual(status, 124)
-        self.assertIn("of 9 servers get new flows", err)
+        self.assertIn(": 3 of 9 servers get new flows", err)
 
     def test_equal_to(self):
         status, err = self.wait(state="stable")

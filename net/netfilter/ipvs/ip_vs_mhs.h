@@ -47,8 +47,7 @@
  *
  *	Only the work of a service builds its table.  done_service() waits for
  *	that work, a reader of /proc for a rebuild, the exit of a namespace for
- *	the work of the namespace, and that, when a backup role begins, for the
- *	works of services: all without the locks that works take.  With
+ *	the work of the namespace: all without the locks that works take.  With
  *	net.lock held only net_attach() looks at slots, of its own service.
  *
  * Who writes what
@@ -499,8 +498,17 @@ struct mhs_cid {
 };
 
 /* Inline, as the lane, which calls no function of the scheduler, and more than one
- * file of the packet path use it; in the order in which a packet runs it
+ * file of the packet path use it; in the order in which a packet runs it: what it is,
+ * its service, slot and server, counters.  The hash of the client is in decide.h.
  */
+
+/* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
+#define MHS_IKE_PORT		htons(500)
+
+static inline bool mhs_is_ipsec(u16 protocol)
+{
+	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
+}
 
 static __always_inline mhs_facts_t mhs_tcp_facts(const struct tcphdr *th)
 {
@@ -513,14 +521,6 @@ static __always_inline mhs_facts_t mhs_tcp_facts(const struct tcphdr *th)
 	if (!flags || flags & (TCP_FLAG_FIN | TCP_FLAG_RST))
 		return MHS_PKT_ENDS;
 	return flags == TCP_FLAG_SYN ? MHS_PKT_NEW : 0;
-}
-
-/* The core sends AH and ESP by the entry of UDP from port 500 to port 500 */
-#define MHS_IKE_PORT		htons(500)
-
-static inline bool mhs_is_ipsec(u16 protocol)
-{
-	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
 }
 
 /* No secret is needed: the administrator chooses all addresses and ports */
@@ -561,6 +561,14 @@ mhs_svc_find_mark(const struct mhs_net *mn, u16 af, u32 fwmark)
 	return NULL;
 }
 
+/* Flags of the core's service, which ipvsadm may change; 0 before a server */
+static inline mhs_facts_t mhs_svc_flags(const struct mhs *mhs)
+{
+	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
+
+	return svc ? (__force mhs_facts_t)READ_ONCE(svc->flags) : 0;
+}
+
 static __always_inline u32 *
 mhs_slot_of(const struct mhs *mhs, bool v6, const union nf_inet_addr *caddr,
 	    __be16 cport)
@@ -581,24 +589,6 @@ static inline u32 mhs_slot_read(const u32 *slot)
 {
 	/* Pairs with mhs_rebuild_walk(): who sees an index sees its server */
 	return smp_load_acquire(slot);
-}
-
-/* Set the bit without which no packet in the slot looks for its entry */
-static inline void mhs_slot_track(u32 *slot)
-{
-	u32 w = READ_ONCE(*slot);
-
-	while (!(w & MHS_TRACK_CUR) &&
-	       !try_cmpxchg(slot, &w, w | MHS_TRACK_CUR))
-		;
-}
-
-/* Flags of the core's service, which ipvsadm may change; 0 before a server */
-static inline mhs_facts_t mhs_svc_flags(const struct mhs *mhs)
-{
-	const struct ip_vs_service *svc = READ_ONCE(mhs->svc);
-
-	return svc ? (__force mhs_facts_t)READ_ONCE(svc->flags) : 0;
 }
 
 /* The server of an index, or NULL.  Under RCU, after mhs_slot_read(): control
@@ -628,6 +618,16 @@ mhs_server_facts(const struct mhs_server *s, bool may_begin)
 	if (may_begin && READ_ONCE(s->dest->flags) & IP_VS_DEST_F_OVERLOAD)
 		facts |= MHS_SRV_FULL;
 	return facts;
+}
+
+/* Set the bit without which no packet in the slot looks for its entry */
+static inline void mhs_slot_track(u32 *slot)
+{
+	u32 w = READ_ONCE(*slot);
+
+	while (!(w & MHS_TRACK_CUR) &&
+	       !try_cmpxchg(slot, &w, w | MHS_TRACK_CUR))
+		;
 }
 
 static inline void mhs_count(const struct mhs *mhs, enum mhs_cnt i)

@@ -370,7 +370,7 @@ static bool work_builds(struct mhs *mhs, u32 ticks, unsigned long *delay)
 	if (time_before(at, mhs->build_at))
 		at = mhs->build_at;
 	waits = mhs_chance_waits(mhs);
-	if (waits && time_before(at, jiffies + MHS_BUILD_QUIET))
+	if (waits && (mhs->hurry || time_before(at, jiffies + MHS_BUILD_QUIET)))
 		at = jiffies + MHS_BUILD_QUIET;
 	return (mhs->hurry && !waits) || work_due(at, delay) ||
 	       (ticks & MHS_TICK_PIN && mhs->census.stage_max == MHS_STAGE_LAST);
@@ -474,7 +474,7 @@ void mhs_work(struct work_struct *work)
 	mhs_server_release_gone(mhs, false);
 	work_try_again(mhs);
 	if (READ_ONCE(mhs->settling) && !mhs->dirty &&
-	    work_due(settle_at(mhs), &delay))
+	    work_due(mhs->retry ? mhs->settle_by : settle_at(mhs), &delay))
 		/* Pairs with the acquires in packet_question(), lane_decide() and
 		 * chance_packet()
 		 */

@@ -16,6 +16,9 @@
  *	      mhs_entry_new()	make an entry, and send the packet by it, or
  *	      packet_send()	send the packet by the server's carrier
  *	  packet_error()	an ICMP error about such a packet
+ *	    packet_error_tunnel()	quotes a packet to a server, in a tunnel
+ *	    mhs_icmp_about()	quotes a packet to a client
+ *	    packet_error_server()	packet_question(), mhs_packet_decide()
  *
  * Packets with an entry are sent here if the core would only send them.  A packet
  * in a stable slot allocates and locks nothing and writes only the counters of its
@@ -265,6 +268,7 @@ static unsigned int packet_act(struct mhs_question *q, struct mhs_packet *p)
 		act = mhs_verdict_act(v);
 		if (act <= MHS_FORWARD)
 			break;
+		/* MHS_NEW or MHS_PIN: mhs_packet_decide() has searched */
 		if (mhs_entry_new(q, p, v, &nf))
 			return nf;
 		q->facts |= MHS_ASK_NO_ENTRY;
@@ -412,7 +416,8 @@ static bool packet_error_fwmark(struct netns_ipvs *ipvs, struct mhs_packet *p,
 	/* CPUs may lose each other's count: the bound is one of many */
 	if (READ_ONCE(mn->fwmark_at) == now)
 		looks = READ_ONCE(mn->fwmark_looks);
-	if (looks >= FWMARK_LOOKS)
+	/* Without such a service forged errors write nothing */
+	if (looks >= FWMARK_LOOKS || hlist_empty(&mn->by_fwmark))
 		return false;
 	hlist_for_each_entry_rcu(mhs, &mn->by_fwmark, fwmark_node) {
 		looks++;

@@ -35,7 +35,7 @@ begin() {
 
 # over: no flow has an entry any more
 over() {
-	[ "$(entries)" -eq 0 ]
+	[ "$(conns)" -eq 0 ]
 }
 
 plan 22

@@ -32,17 +32,17 @@ sysctls dr net.ipv4.vs.expire_nodest_conn=0
 wait_settled
 flow_start c --host $VIP4
 flow c open 60
-check "no entry before" 0 "$(entries)"
+check "no entry before" 0 "$(conns)"
 starve 100
 weight 1 0
 flow c ping
 check "no memory for entries: older flows go on" 0 "$(value broken)"
-check "no entry was made" 0 "$(entries)"
+check "no entry was made" 0 "$(conns)"
 check_cmp "counted" "$(mhs NoMemory)" -gt 0
 starve 0
 flow c ping
 check "memory is back: older flows go on" 0 "$(value broken)"
-check_cmp "with entries" "$(entries)" -gt 0
+check_cmp "with entries" "$(conns)" -gt 0
 flow c reset
 
 # a server whose carrier finds no memory gets it later

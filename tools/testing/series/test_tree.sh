@@ -24,7 +24,7 @@ run_test() {
 plan 3
 run_test
 check "ipvs_mhs.py" 0 "$status"
-check "it has all its results" 70 "$good"
+check "it has all its results" 74 "$good"
 mount --bind /bin/false "$(command -v ipvsadm)"
 run_test
 umount "$(command -v ipvsadm)"

@@ -16,7 +16,15 @@ static int cmp_server(const void *a, const void *b)
 	return diff ? diff : (int)s->port - t->port;
 }
 
-const struct recipe recipe_real = { cmp_server, mhs_table_fill };
+static int cmp_real(const void *a, const void *b)
+{
+	const struct server *s = a, *t = b;
+
+	return mhs_table_order(s->af, (const void *)s->addr, htons(s->port),
+			       t->af, (const void *)t->addr, htons(t->port));
+}
+
+const struct recipe recipe_real = { cmp_real, mhs_table_fill };
 
 const struct recipe recipe_unsorted = { NULL, mhs_table_fill };
 

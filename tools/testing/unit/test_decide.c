@@ -88,6 +88,8 @@ static const char *sent_by_carrier(const struct answer *a)
 {
 	if (a->act != MHS_FORWARD || has(a, MHS_PKT_ERROR))
 		return NULL;
+	if (has(a, MHS_PKT_NEW | MHS_PKT_CONNLESS) && a->server & MHS_SRV_NEW_ENTRY)
+		return "sent without an entry";
 	return a->server & MHS_SRV_CARRIER ? NULL : "sent without a carrier";
 }
 
@@ -186,23 +188,85 @@ static const char *asked_twice_at_most(const struct answer *a)
 	return NULL;
 }
 
+/* By where they go; and what begins a connection there */
 static const char *packets_are_counted(const struct answer *a)
 {
-	return a->act == MHS_FORWARD && !has(a, MHS_PKT_ERROR) &&
-	       mhs_verdict_count(a->v) == MHS_CNT_MAX ?
-	       "a packet that is sent is in no counter" : NULL;
+	bool sent = a->act == MHS_FORWARD && !has(a, MHS_PKT_ERROR);
+	bool udp = has(a, MHS_PKT_CONNLESS), begins = has(a, MHS_PKT_NEW);
+	u32 want = MHS_CNT_MAX;
+
+	if (sent)
+		want = a->stable ? MHS_CNT_STATELESS :
+		       a->v & MHS_TO_CAND ? MHS_CNT_CAND : MHS_CNT_OLD;
+	else if (a->act == MHS_NEW && begins)
+		want = MHS_CNT_CAND;
+	else if (a->act == MHS_DROP && !begins && !udp && has(a, MHS_SVC_SETTLING))
+		want = MHS_CNT_UNSETTLED;
+	begins |= udp && (a->act == MHS_PIN || has(a, MHS_SVC_ONE_PACKET));
+	begins = a->act == MHS_NEW || (begins && (sent || makes_entry(a)));
+	return mhs_verdict_count(a->v) == want && begins == !!(a->v & MHS_CONN) ?
+	       NULL : "a packet is in a wrong counter";
+}
+
+/* The core gets the flows whose entry it makes, and those that no server takes */
+static const char *core_for_a_reason(const struct answer *a)
+{
+	bool flow = has(a, MHS_PKT_NEW | MHS_PKT_CONNLESS) && !has(a, MHS_PKT_ERROR);
+	bool other = !has(a, MHS_ASK_SEARCHED) && !a->takes &&
+		     (!(a->cand & MHS_SRV_IN) || has(a, MHS_SVC_FALLBACK)) &&
+		     (a->w & MHS_IDX_MAX || !has(a, MHS_PKT_NEW));
+	u32 old = a->old & MHS_SRV_EXISTS ? a->old : a->cand;
+
+	if (has(a, MHS_SVC_PERSISTENT) && flow)
+		return a->v & MHS_TRACKS ? NULL : "persistence was not asked";
+	if (a->act == MHS_SEARCH)
+		return other ? NULL : "a search for no reason";
+	if (a->v & MHS_TRACKS)
+		return a->act == MHS_CORE && flow && !has(a, MHS_PKT_LEFT) &&
+		       (has(a, MHS_SVC_SETTLING | MHS_ASK_SEARCHED) ||
+			~(old & a->cand) & MHS_SRV_CARRIER ||
+			(old | a->cand) & MHS_SRV_NEW_ENTRY) ?
+		       NULL : "an entry of the core for no reason";
+	return a->act == MHS_CORE && flow && (a->takes || other) ?
+	       "a server would take the flow" : NULL;
+}
+
+static const char *drops_for_a_reason(const struct answer *a)
+{
+	bool right = has(a, MHS_SVC_SETTLING) ||
+		     !(a->old & (MHS_SRV_CARRIER | MHS_SRV_ALL_ENTRY));
+
+	if (has(a, MHS_PKT_NEW))
+		right = has(a, MHS_PKT_NO_PORT);
+	else if (has(a, MHS_PKT_CONNLESS))
+		right = has(a, MHS_PKT_LEFT) &&
+			has(a, MHS_SVC_ONE_PACKET | MHS_ASK_NO_ENTRY);
+	return a->act == MHS_DROP && !right ? "dropped for no reason" : NULL;
+}
+
+static const char *entries_for_a_reason(const struct answer *a)
+{
+	return makes_entry(a) &&
+	       ((has(a, MHS_PKT_NO_PORT) && !has(a, MHS_PKT_LEFT)) ||
+		(a->act == MHS_NEW && !has(a, MHS_PKT_NEW | MHS_PKT_LEFT)) ||
+		(a->act == MHS_PIN && a->server & (MHS_SRV_GONE | MHS_SRV_METHOD))) ?
+	       "an entry for no reason" : NULL;
 }
 
 static const char *cuts_the_gone_only(const struct answer *a)
 {
 	if (!(a->v & MHS_CUTS))
-		return NULL;
+		return has(a, MHS_PKT_NEW) && a->act == MHS_FORWARD &&
+		       a->v & MHS_TO_CAND ? "a slot was not cut" : NULL;
 	return a->stable || (a->old & MHS_SRV_EXISTS && !(a->old & MHS_SRV_GONE)) ?
 	       "a slot was cut whose old server is there" : NULL;
 }
 
 static const char *settling_waits(const struct answer *a)
 {
+	if (mhs_decide_looks(a->w, a->facts) == plain_service(a) ||
+	    !mhs_decide_looks(a->w | MHS_TRACK_PREV, 0) || !mhs_decide_looks(0, MHS_SVC_BACKUP))
+		return "an entry is looked for or not";
 	if (!has(a, MHS_SVC_SETTLING) || has(a, MHS_PKT_CONNLESS | MHS_PKT_ERROR))
 		return NULL;
 	if (has(a, MHS_PKT_NEW))
@@ -214,10 +278,14 @@ static const char *settling_waits(const struct answer *a)
 
 static const char *errors_change_nothing(const struct answer *a)
 {
+	bool goes = a->old & MHS_SRV_EXISTS && !has(a, MHS_SVC_SETTLING);
+
 	if (!has(a, MHS_PKT_ERROR))
 		return NULL;
-	return makes_entry(a) || a->v & (MHS_TRACKS | MHS_CUTS) ?
-	       "an ICMP error changed something" : NULL;
+	return makes_entry(a) || a->v & (MHS_TRACKS | MHS_CUTS) ||
+	       ((has(a, MHS_SVC_SETTLING) || !has(a, MHS_PKT_CONNLESS)) &&
+		a->act != (goes ? MHS_FORWARD : MHS_CORE)) ?
+	       "an ICMP error went wrong" : NULL;
 }
 
 /* Is the slot unstable, or will it be when the next rebuild has come? */
@@ -226,28 +294,22 @@ static bool in_change(const struct answer *a)
 	return !a->stable || !(a->old & MHS_SRV_IN);
 }
 
-/* Plain UDP that is to stay does so while its server is there: in the hold phase, and
- * before a rebuild has seen that the weight became 0
+/* Plain UDP stays in the hold phase while its server takes more.  That which is to stay
+ * does while its server is there, also before a rebuild has seen the weight of 0.
  */
 static const char *udp_stays(const struct answer *a)
 {
-	if (!has(a, MHS_PKT_STAYS) || !plain_service(a) || !in_change(a) ||
-	    mhs_slot_pinning(a->w) ||
-	    (a->old & (SENDS | MHS_SRV_GONE)) != SENDS ||
-	    a->old & MHS_SRV_NEW_ENTRY)
-		return NULL;
-	return a->act >= MHS_FORWARD && !(a->v & MHS_TO_CAND) ? NULL :
-	       "UDP that is to stay moved";
-}
+	bool old = a->w == words[2] && a->old & MHS_SRV_IN && !has(a, MHS_SVC_ONE_PACKET);
+	bool went = a->act >= MHS_FORWARD && a->act != MHS_SEARCH;
 
-/* Where each flow has had an entry, a packet without one begins a flow */
-static const char *udp_begins(const struct answer *a)
-{
-	if (!has(a, MHS_PKT_STAYS) || !(a->old & MHS_SRV_NEW_ENTRY) ||
-	    a->old & MHS_SRV_PIN_OLDER)
+	if (has(a, MHS_PKT_STAYS))
+		old = (a->w == words[2] || (a->stable && in_change(a))) &&
+		      (a->old & (KNOWN | MHS_SRV_GONE)) == KNOWN &&
+		      (!(a->old & MHS_SRV_NEW_ENTRY) || a->old & MHS_SRV_PIN_OLDER);
+	if (!has(a, MHS_PKT_CONNLESS) || (!went && (!plain_service(a) ||
+	    (a->old & (SENDS | MHS_SRV_NEW_ENTRY)) != SENDS)))
 		return NULL;
-	return a->act == MHS_PIN && !(a->v & MHS_TO_CAND) ?
-	       "new UDP went to the old server" : NULL;
+	return old == (went && !(a->v & MHS_TO_CAND)) ? NULL : "UDP that is to stay moved";
 }
 
 /* In a transition each such flow has an entry, or a second change would move it */
@@ -272,11 +334,11 @@ static const char *udp_makes_none(const struct answer *a)
 /* What may be no QUIC is plain UDP where the old server is deleted */
 static const char *odd_is_plain(const struct answer *a)
 {
-	if (!older(a) || !(a->old & MHS_SRV_GONE))
-		return NULL;
-	return a->v == mhs_decide(a->w, a->old, a->cand,
-				  a->facts | MHS_PKT_CONNLESS) ? NULL :
-	       "what may be new went to a deleted server";
+	u32 udp = a->old & MHS_SRV_GONE ? MHS_PKT_CONNLESS : 0;
+
+	return !older(a) ||
+	       a->v == mhs_decide(a->w, a->old, a->cand, a->facts | udp) ? NULL :
+	       "what may be new went to a deleted server, or another not to its own";
 }
 
 static bool ask(const struct rule *rule, u32 w, u32 old, u32 cand, u32 facts)
@@ -293,7 +355,7 @@ static bool ask(const struct rule *rule, u32 w, u32 old, u32 cand, u32 facts)
 	a.v = rule->decide(w, old, cand, facts);
 	a.act = mhs_verdict_act(a.v);
 	a.stable = mhs_slot_stable(w);
-	a.takes = mhs_decide_takes(cand);
+	a.takes = cand & MHS_SRV_IN && !(cand & MHS_SRV_FULL);
 	a.server = a.v & MHS_TO_CAND ? cand : old;
 	wrong = rule->rule(&a);
 	return !wrong || unit_fail("%s: word %08x, old %x, cand %x, facts %x: %x",
@@ -386,6 +448,11 @@ static u32 without_carrier(u32 w, u32 old, u32 cand, u32 facts)
 	return mhs_decide(w, old | MHS_SRV_CARRIER, cand, facts);
 }
 
+static u32 carrierless(u32 w, u32 old, u32 cand, u32 facts)
+{
+	return mhs_decide(w, old & ~MHS_SRV_CARRIER, cand, facts);
+}
+
 static u32 swapped(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return mhs_decide(w, cand, old, facts) ^
@@ -453,11 +520,6 @@ static u32 no_memory(u32 w, u32 old, u32 cand, u32 facts)
 	return mhs_decide(w, old, cand, facts | MHS_ASK_NO_ENTRY);
 }
 
-static u32 counts_all(u32 w, u32 old, u32 cand, u32 facts)
-{
-	return mhs_decide(w, old | MHS_SRV_PIN_OLDER, cand, facts);
-}
-
 static u32 leaves(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return mhs_decide(w, old, cand, facts & ~MHS_PKT_STAYS);
@@ -502,14 +564,16 @@ static const struct unit_test tests[] = {
 	RULE(candidate_takes, empty_server, "a server that takes none"),
 	RULE(ends_make_nothing, never_ends, "the end of a flow made an entry"),
 	RULE(asked_twice_at_most, forgets, "again"),
-	RULE(packets_are_counted, uncounted, "is in no counter"),
+	RULE(packets_are_counted, uncounted, "is in a wrong counter"),
+	RULE(core_for_a_reason, carrierless, "for no reason"),
+	RULE(drops_for_a_reason, carrierless, "dropped for no reason"),
+	RULE(entries_for_a_reason, listed, "an entry for no reason"),
 	RULE(cuts_the_gone_only, all_gone, "whose old server is there"),
 	RULE(settling_waits, settled, "while the service settles"),
 	RULE(udp_stays, leaves, "UDP that is to stay moved"),
-	RULE(udp_begins, counts_all, "new UDP went to the old server"),
 	RULE(udp_is_pinned, leaves, "UDP that is to stay got no entry"),
 	RULE(udp_makes_none, stateful, "UDP made an entry"),
-	RULE(errors_change_nothing, no_error, "an ICMP error changed"),
+	RULE(errors_change_nothing, no_error, "an ICMP error went wrong"),
 	{ "odd_is_plain", every_case,
 	  &(const struct rule){ odd_is_plain, odd }, NULL },
 	{ "catches_even_odd_is_plain", every_case,

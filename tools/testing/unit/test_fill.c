@@ -2,8 +2,10 @@
 /* The table fill: complete, fair to the weights, a function of the set of
  * servers and of nothing else, and of bounded cost.
  */
+#include <endian.h>
 #include <stdlib.h>
 
+#include "ip_vs_mhs_decide.h"
 #include "tables.h"
 
 static const u32 counts[] = { 1, 2, 3, 10, 100, 500, 1000, 8190 };
@@ -34,6 +36,31 @@ static bool sip(const void *arg)
 			return unit_fail("vector of %zu bytes",
 					 vectors[i].len);
 	return true;
+}
+
+/* The module's hashes are SipHash over the port and the address, in little-endian words.
+ * Directors of all versions have to agree.
+ */
+static bool hashes(const void *arg)
+{
+	static const u64 pi[2] = { 0x243f6a8885a308d3, 0x13198a2e03707344 };
+	u64 ip4 = htole64(0xcb007107ULL << 16 | 8443), ip6[3] = {
+		htole64(0x20010db8aabbccdd), htole64(0x01020304cb007107), htole64(8443),
+	};
+	union nf_inet_addr four = { .ip = htonl(0xcb007107) }, six = { .ip6 = {
+		htonl(0x20010db8), htonl(0xaabbccdd), htonl(0x01020304), four.ip } };
+	siphash_key_t *k = &mhs_hash_key, was = *k;
+	const struct sip_rounds *r = arg;
+
+	mhs_hash_set_key((const u8 *)"\xd3\x08\xa3\x85\x88\x6a\x3f\x24"
+			 "\x44\x73\x70\x03\x2e\x8a\x19\x13");
+	return (!memcmp(k, pi, sizeof(pi)) && !memcmp(&was, pi, sizeof(pi)) &&
+		mhs_hash_client(k, false, &four, 8443) == siphash(1, 3, pi, &ip4, 6) &&
+		mhs_hash_client(k, true, &six, 8443) == siphash(1, 3, pi, ip6, 18) &&
+		mhs_hash_server(k, AF_INET, &four, htons(8443)) ==
+		siphash(r->c, r->d, pi, &ip4, 8) &&
+		mhs_hash_server(k, AF_INET6, &six, htons(8443)) ==
+		siphash(r->c, r->d, pi, ip6, 24)) || unit_fail("another hash");
 }
 
 struct any_size {
@@ -387,6 +414,8 @@ static bool prints(const void *arg)
 static const struct unit_test tests[] = {
 	{ "siphash", sip, &sip24, NULL },
 	{ "siphash_catches_fewer_rounds", sip, &sip13, "vector of" },
+	{ "hashes", hashes, &sip24, NULL },
+	{ "hashes_catches_fewer_rounds", hashes, &sip13, "another hash" },
 	{ "sizes", sizes, &size_real, NULL },
 	{ "sizes_catches_any_prime", sizes, &size_prime, "size 1048573" },
 	{ "shares_init", shares_init, NULL, NULL },

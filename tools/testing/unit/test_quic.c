@@ -92,9 +92,9 @@ static bool facts(const void *arg)
 		{ 0x80, 1, 1200, MHS_PKT_NEW },	/* RFC 9287 */
 		{ 0xc0, 0xff00001d, 1200, MHS_PKT_NEW },
 		{ 0x80, 0x00010203, 172, MHS_PKT_CONNLESS },	/* RTP */
-		{ 0x40, 0x01020304, 40, 0 },
+		{ 0x40, 0x01020304, 21, 0 },
 		{ 0x40, 0x01020304, 20, MHS_PKT_CONNLESS },
-		{ 0x00, 0x01020304, 40, MHS_PKT_ODD },
+		{ 0x01, 0x01020304, 40, MHS_PKT_ODD },
 		{ 0x16, 0xfefd0000, 130, MHS_PKT_CONNLESS },	/* DTLS */
 		{ 0x16, 0x01020304, 130, MHS_PKT_ODD },
 		{ 0x04, 0x00000012, 32, MHS_PKT_CONNLESS },	/* WireGuard */

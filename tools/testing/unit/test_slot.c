@@ -77,7 +77,9 @@ static bool layout_of(const struct fields *f, const void *arg)
 
 	if (a->cand(w) == f->cand && a->old(w) == old &&
 	    a->stage(w) == f->stage && a->stable(w) == !f->stage &&
-	    a->pinning(w) == (f->stage >= 5) && a->tracked(w) == !!f->track)
+	    a->pinning(w) == (f->stage >= 5) && a->tracked(w) == !!f->track &&
+	    mhs_slot_holding(w) == (f->stage && f->stage < 5) &&
+	    mhs_slot_second(w | 9 << MHS_OLD_SHIFT) == (f->stage ? f->cand : 9))
 		return true;
 	return unit_fail("word %#x: cand %u old %u stage %u", w, a->cand(w),
 			 a->old(w), a->stage(w));

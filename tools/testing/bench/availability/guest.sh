@@ -62,8 +62,8 @@ back() {
 all_entries() {
 	local n=0
 
-	[ ! -e "/run/netns/d2-$$" ] || n=$(entries d2)
-	echo $((n + $(entries)))
+	[ ! -e "/run/netns/d2-$$" ] || n=$(conns d2)
+	echo $((n + $(conns)))
 }
 
 # watch_entries: until killed; milliseconds since the change, which comes after 2 s
@@ -71,7 +71,7 @@ watch_entries() {
 	local began=${EPOCHREALTIME/./}
 
 	while :; do
-		echo "@$by,$(((${EPOCHREALTIME/./} - began) / 1000 - 2000)),$(entries)"
+		echo "@$by,$(((${EPOCHREALTIME/./} - began) / 1000 - 2000)),$(conns)"
 		nap 0.25
 	done
 }

@@ -8,9 +8,12 @@ a few of each, and of SCTP, in turn, as long as that; how many is printed.
 Checksums of floods are wrong: a director does not look, and the servers drop them,
 which leaves the machine to the director.
 
+Options: --dev, which leads to the director, --mac and --director, its namespace, --vip
+IPv4 IPv6, --phase, --kinds, --count packets of a kind to each address, --syns, the same
+of SYNs, --packets, hostile ones, --seed, --cap, the most entries that a service may have.
+
 Prints NAME<tab>0 or 1<tab>TEXT for each check.
 """
-import argparse
 import collections
 import random
 import sys
@@ -20,6 +23,7 @@ sys.dont_write_bytecode = True
 
 import craft  # noqa: E402
 import hostile_shapes as hs  # noqa: E402
+import netlab  # noqa: E402
 from craft import ACK, FIN, RST, SCTP, SYN, TCP, UDP  # noqa: E402
 
 QUIC_INITIAL = b"\xc0\0\0\0\1" + bytes(20)
@@ -47,33 +51,20 @@ NETS = {4: bytes([10, 64]), 6: b"\xfd\x99" + bytes(12)}
 STEP = 200      # packets between two looks at the entries
 
 
-class Flood:
-    """Packets that differ in source address and port."""
-
-    def __init__(self, family, dst, proto, port, more):
-        self.net, self.to = NETS[family], (dst, port, more)
-        self.make = {TCP: craft.tcp, UDP: craft.udp, SCTP: craft.sctp}[proto]
-
-    def packet(self, source):
-        """The low half of the source address, and the port."""
-        dst, port, more = self.to
-        packet = self.make(self.net + (source >> 16).to_bytes(2, "big"), dst,
-                           source & 0x7fff | 0x8000, port, more)
-        return packet[:-1] + b"\xff"
-
-
 def floods(kind, vips, count):
-    """(service, packet) of a flood, to each address."""
-    proto, port, *packets = STORM[kind]
+    """(service, packet) of a flood to each address, from random ones."""
+    proto, port, *kinds = STORM[kind]
+    make = {TCP: craft.tcp, UDP: craft.udp, SCTP: craft.sctp}[proto]
     for family, vip in vips.items():
-        made = [Flood(family, craft.addr(vip), proto, port, more)
-                for more in packets]
         text = vip if family == 4 else f"[{vip}]"
         service = f"{'TCP' if proto == TCP else 'UDP'} {text}:{port}"
+        dst = craft.addr(vip)
         for _ in range(count):
             source = random.getrandbits(32)
-            for flood in made:
-                yield service, flood.packet(source)
+            for more in kinds:
+                packet = make(NETS[family] + (source >> 16).to_bytes(2, "big"), dst,
+                              source & 0x7fff | 0x8000, port, more)
+                yield service, packet[:-1] + b"\xff"
 
 
 def hostile(count):
@@ -112,30 +103,12 @@ def sent_by(dev):
                 return int(line.split(":")[1].split()[9])
 
 
-def check(name, good, text):
-    print(name, int(not good), text, sep="\t", flush=True)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dev", required=True, help="leads to the director")
-    parser.add_argument("--mac", required=True, help="of the director")
-    parser.add_argument("--director", help="its namespace")
-    parser.add_argument("--vip", nargs=2, required=True, help="IPv4 and IPv6")
-    parser.add_argument("--phase", default="mh",
-                        choices=("stable", "hold", "pin", "mh"))
-    parser.add_argument("--kinds", nargs="+", default=[*KINDS, HOSTILE])
-    parser.add_argument("--count", type=int, default=600,
-                        help="packets of a kind to each address")
-    parser.add_argument("--syns", type=int, help="the same, of SYNs")
-    parser.add_argument("--packets", type=int, default=12000,
-                        help="hostile ones")
-    parser.add_argument("--seed", default="")
-    parser.add_argument("--cap", type=int, default=0,
-                        help="most entries a service may have")
-    parser.add_argument("--seconds", type=float)
-    args = parser.parse_args()
-    wire = craft.Wire(args.dev, args.mac, None, None)
+    args = netlab.options(sys.argv[1:], {
+        "dev": "", "mac": "", "director": "", "vip": [], "phase": "mh",
+        "kinds": [*KINDS, HOSTILE], "count": 600, "syns": 0, "packets": 12000,
+        "seed": "", "cap": 0, "seconds": 0.0})
+    wire = craft.Wire(args.dev, args.mac, False)
     vips = dict(zip((4, 6), args.vip))
     if args.seconds:
         storm(wire, vips, args.seconds)
@@ -143,7 +116,8 @@ def main():
     random.seed(args.phase + args.seed)
     craft.enter(args.director)
     for kind in args.kinds:
-        most, held, total, start = 0, from_flood(), 0, sent_by("eth0")
+        before = from_flood()
+        most, total, start = 0, 0, sent_by("eth0")
         for service, packet in hostile(args.packets) if kind == HOSTILE else \
                 floods(kind, vips, args.syns if kind == "SYN" and args.syns
                        else args.count):
@@ -157,19 +131,19 @@ def main():
         if kind != HOSTILE:
             craft.until(lambda: sent_by("eth0") - start >= total, 10)
             through = sent_by("eth0") - start
-            check(f"{name}: all forwarded", through >= total,
-                  f"{through} of {total}")
+            craft.check(f"{name}: all forwarded", through >= total,
+                        f"{through} of {total}")
         if args.phase == "mh":
             continue
-        made = from_flood() - held
+        made = from_flood() - before
         if (args.phase, kind) in ENTRIES:
             # those of SYNs leave older flows the limit: half more
             cap = args.cap // 2 if kind.startswith("QUIC") else (
                 args.cap * 3 // 2)
-            check(f"{name}: entries of a service", most <= cap,
-                  f"{most}, at most {cap}, {made} made")
+            craft.check(f"{name}: entries of a service", most <= cap,
+                        f"{most}, at most {cap}, {made} made")
         else:
-            check(f"{name}: makes no entry", made <= 0, f"{made} made")
+            craft.check(f"{name}: makes no entry", made <= 0, f"{made} made")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
-# weight: 60
+# weight: 9
 # Floods of SYN, ACK, RST, FIN, ACK and FIN, UDP, QUIC from random sources, and
 # malformed, truncated and hostile packets of every kind, IPv4 and IPv6,
 # on stable, held and pinned slots: never more entries than the limits, of a service
@@ -18,46 +18,30 @@
 need nft
 
 : "${MHS_SYNS:=600}" "${MHS_PACKETS:=20000}"
-SERVICES=""
-for vip in $VIP4 "[$VIP6]"; do
-	SERVICES+="-t $vip:80
--t $vip:81
--t $vip:82
--t $vip:83
--u $vip:53
--u $vip:80
--u $vip:443
---sctp-service $vip:80
-"
-done
-SERVICES=${SERVICES%$'\n'}
+SERVICES=$(for vip in $VIP4 "[$VIP6]"; do
+	printf -- "%s $vip:%s\n" -t 80 -t 81 -t 82 -t 83 -u 53 -u 80 -u 443 \
+		--sctp-service 80
+done)
 declare -A method=([81]=-i [82]="-i --tun-type gue --tun-port 6080"
 	[83]="-i --tun-type gre")
 
-# real MODE NUMBER: a line of ipvsadm -R for this server of each service
+# real NUMBER: lines of ipvsadm -R for this server of each service
 real() {
-	local svc port how=""
+	local proto svc
 
-	while read -r svc; do
-		port=${svc##*:}
-		[ "$1" = -d ] || how=${method[$port]:--g}
-		case $svc in
-		*\[*) echo "$1 $svc -r [fd02::$((10 + $2))]:$port $how" ;;
-		*) echo "$1 $svc -r 10.2.0.$((10 + $2)):$port $how" ;;
-		esac
+	while read -r proto svc; do
+		real_lines "$svc" "${method[${svc##*:}]:--g}" "$1"
 	done <<<"$SERVICES"
 }
 
+# make_services SCHEDULER: all at once, a table settles soon
 make_services() {
-	local lines
-
-	lines=$(while read -r svc; do
-		echo "-A $svc -s $*"
-	done <<<"$SERVICES"
-	for i in 1 2 3; do
-		real -a $i
-	done)
-	dr ipvsadm -R <<<"$lines"	# all at once: a table settles soon
+	{
+		sed "s/^/-A /; s/$/ -s $*/" <<<"$SERVICES"
+		real 1
+		real 2
+		real 3
+	} | dr ipvsadm -R
 }
 
 all_stable() {
@@ -82,9 +66,7 @@ flood() {
 	flow_send n4 churn 3600
 	flow_send n6 churn 3600
 	report attack "$@"
-	flow n4 stop churn
-	reply4=$reply
-	flow n6 stop churn
+	pair_of n stop churn
 	check "$1: clients kept connecting" "0 0" "$(sum failed) $(sum slow)"
 	[ "$1" = mh ] || check_cmp "$1: often" "$(sum "done")" -ge 4
 	flow_end n4
@@ -126,13 +108,6 @@ skbs_back() {
 	[ "$(skbs)" -le $((skbs_before + 100)) ]
 }
 
-# limits ENTRIES: what a service may have, half of it of QUIC
-limits() {
-	cap=$1
-	dr sysctl -qw net.ipv4.vs.mhs.max_entries="$cap" \
-		net.ipv4.vs.mhs.max_quic_entries=$((cap / 2))
-}
-
 plan 76
 fresh_module table_size=4093
 setup_net 4
@@ -142,7 +117,8 @@ for n in dr s1 s2 s3 s4; do
 	in_ns $n sysctl -qw net.ipv4.ipfrag_time=1 net.ipv6.ip6frag_time=1 \
 		net.netfilter.nf_conntrack_frag6_timeout=1 2>/dev/null
 done
-limits 100
+cap=100		# entries of a service, half of them of QUIC
+sysctls dr net.ipv4.vs.mhs.max_{entries=100,quic_entries=50}
 windows 0 100	# for a service that settles before its last server comes
 make_services mhs
 busywait 20 all_stable
@@ -161,7 +137,7 @@ pair ping
 check "stable: older flows go on" "0 0" "$(sum broken) $(sum moved)"
 base=$(objects)
 
-real -a 4 | dr ipvsadm -R
+real 4 | dr ipvsadm -R
 flood hold --syns "$MHS_SYNS" --packets $((MHS_PACKETS * 2 / 10))
 check_cmp "hold: flows above the limit, counted" "$(pair_total Capped)" -gt 0
 pair ping
@@ -191,8 +167,8 @@ check "merged: older flows go on" "0 0" "$(sum broken) $(sum moved)"
 # Entries of deleted servers expire at once with this
 dr sysctl -qw net.ipv4.vs.expire_nodest_conn=1
 for i in 1 2 3 4; do
-	real -d $i
-done | dr ipvsadm -R
+	real $i
+done | sed 's/^-a/-d/; s/ -[gi] .*//' | dr ipvsadm -R
 result "entries are gone" "$(busywait 30 no_entries; echo $?)" "$(conns)"
 result "memory is back" "$(busywait 30 memory_back; echo $?)" \
 	"$(($(objects) - base)) objects more than before the floods"
@@ -214,7 +190,7 @@ busywait 20 all_stable
 windows 3600000 3600000
 # a flow begins, so that the change is none of the first set of servers
 attack stable --kinds SYN --syns 20 >"$work/out"
-real -a 4 | dr ipvsadm -R
+real 4 | dr ipvsadm -R
 # entries of SYNs end soon, and the room that they leave is counted each second
 some_entries() {
 	attack hold --kinds SYN --syns 20 >"$work/out"

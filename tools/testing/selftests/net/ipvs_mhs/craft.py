@@ -5,7 +5,6 @@ The test is the whole world around the director: it owns the other end of the
 director's only link, so it is every client and every server.  A packet is
 bytes, from the IP header on; addresses are packed.
 
-Imported by matrix.py, attack.py and limits.py.
 """
 import os
 import socket
@@ -19,6 +18,12 @@ from netlab import (ICMP, ICMP6, PATIENCE, SCTP, TCP, UDP,  # noqa: F401
 FIN, SYN, RST, ACK = 1, 2, 4, 16
 IPIP, IPV6 = 4, 41
 DIRECTOR = "02:00:00:00:01:00"  # see lib_lone.sh
+SERVER = "02:00:00:00:00:{}"
+VIP = {4: "10.9.0.1", 6: "fd09::1"}
+CLIENT = {4: "10.1.0.2", 6: "fd01::2"}
+ROUTER = {4: "10.1.0.1", 6: "fd01::1"}
+REAL = {4: "10.2.0.{}:{}", 6: "[fd02::{}]:{}"}
+LONG_MS = 3600000
 ETH = {4: b"\x08\x00", 6: b"\x86\xdd"}
 SO_RCVBUFFORCE, SO_SNDBUFFORCE = 33, 32
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
@@ -75,17 +80,18 @@ def ports_of(packet):
 class Wire:
     """The outer end of the director's link, as a raw socket."""
 
-    def __init__(self, dev, mac, client, director):
-        """client, director: packed addresses of an echo request"""
+    def __init__(self, dev, mac=DIRECTOR, listens=True):
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW,
-                                  socket.htons(3))
+                                  socket.htons(3 if listens else 0))
         self.sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-        for opt in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
-            self.sock.setsockopt(socket.SOL_SOCKET, opt, 64 << 20)
+        if listens:
+            for opt in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
+                self.sock.setsockopt(socket.SOL_SOCKET, opt, 64 << 20)
+        # otherwise a full buffer waits, so that no queue on the way drops
         self.sock.bind((dev, 0))
         self.sock.settimeout(10 * PATIENCE)
         self.head = bytes.fromhex(mac.replace(":", "")) + b"\2\0\0\0\0\1"
-        self.ping = client, director
+        self.ping = addr(CLIENT[4]), addr("10.2.0.10")
         self.seq = 0
 
     def send(self, packet):
@@ -133,9 +139,36 @@ def enter(namespace):
         setns(f)
 
 
+class Service:
+    """A service of TCP, whose servers are 11, 12 and so on."""
+
+    def __init__(self, family, port):
+        self.family, self.port = family, port
+        self.vip, self.client = addr(VIP[family]), addr(CLIENT[family])
+        host = VIP[family] if family == 4 else f"[{VIP[family]}]"
+        self.name = f"-t {host}:{port}"
+
+    def real(self, what, n, more=""):
+        """A line of ipvsadm for a server"""
+        server = REAL[self.family].format(n, self.port)
+        return f"{what} {self.name} -r {server} {more}"
+
+    def segment(self, port, flags, **words):
+        return tcp(self.client, self.vip, port, self.port, flags, **words)
+
+
+def check(name, good, text=""):
+    print(name, int(not good), text, sep="\t", flush=True)
+
+
 def vs_sysctl(name, value):
     with open("/proc/sys/net/ipv4/vs/" + name, "w") as f:
         f.write(str(value))
+
+
+def windows(hold_ms, pin_ms):
+    vs_sysctl("mhs/hold_ms", hold_ms)
+    vs_sysctl("mhs/pin_ms", pin_ms)
 
 
 def ipvsadm(lines):
@@ -151,3 +184,29 @@ def mhs_state():
     with open("/proc/net/ip_vs_mhs") as f:
         names, *rows = (line.split() for line in f)
     return {" ".join(row[:2]): dict(zip(names, row)) for row in rows}
+
+
+def stable(row):
+    return row["State"] == "stable"
+
+
+def rebuilt(row):
+    return row["State"] in ("stable", "transition")
+
+
+def pinning(row):
+    return row["Hold"] == "0"
+
+
+def merged(row):
+    return stable(row) and row["Gone"] == "0"
+
+
+def wait(test, what):
+    if not until(test):
+        raise SystemExit(f"waited too long for {what}")
+
+
+def wait_all(test):
+    """Until that holds of each service of mhs."""
+    wait(lambda: all(map(test, mhs_state().values())), test.__name__)

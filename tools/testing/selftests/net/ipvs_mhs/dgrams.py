@@ -22,8 +22,7 @@ client  takes commands, one a line, on standard input; each is answered by one
 
 Kinds: plain, and the packets of QUIC: initial, 0rtt, handshake, the same of
 version 2 and retry as initial2, 0rtt2, handshake2, retry2, then short, greased
-(without the fixed bit), unknown (a version that nobody knows) and runt (a long
-header cut short); dtls and wireguard, their first ones.  KIND@sN: with a
+(without the fixed bit) and runt (a long header cut short).  KIND@sN: with a
 connection ID that names that server, see quic.sh, KIND@: the server that
 answered the flow last; KIND@HEX: that ID; with --key it is a keyed one.  By ping only,
 plain ones as IP fragments made by hand: reversed, the last one first; by spray
@@ -32,13 +31,14 @@ only: headless, without the first one.
 After each command: flows, and of the last ping: lost (no answer), refused (an
 ICMP error), moved (answered by another server than the time before), wrong
 (the echo differs), and the number of flows of each server.
+
+Options: serve: --ports P,P,... and --echo; of a client: --host A,A,..., which it takes
+in turn, --port, --bind ADDRESS, which spray needs, --size of plain ones, --echo: compare
+the answer, --key of connection IDs, 32 hexadecimal digits, --bits, the first three of
+IDs, --timeout SECONDS without an answer
 """
-import argparse
-import collections
 import functools
-import ipaddress
 import os
-import re
 import select
 import selectors
 import socket
@@ -51,29 +51,23 @@ sys.dont_write_bytecode = True
 
 import netlab  # noqa: E402
 
-# what else is sent to QUIC ports, by its first octets
-OTHER = {"dtls": b"\x16\xfe\xfd" + bytes(10), "wireguard": b"\1\0\0\0"}
 BURST = 32      # datagrams on their way, which every buffer holds
 SPRAY_PORT = 1024
-
-
-def long_header(kind, version, token, size, name):
-    """RFC 9000 17.2, RFC 9369: what a load balancer can see of it."""
-    head = struct.pack("!BI", 0xc0 | kind << 4, version)
-    name = name or os.urandom(8)
-    head += bytes([len(name)]) + name + b"\x08" + os.urandom(8)
-    if token:
-        head += b"\0"
-    rest = size - len(head) - 2
-    return head + struct.pack("!H", 0x4000 | rest) + os.urandom(rest)
+V1, V2 = 1, 0x6b3343cf
+# what a load balancer can see of long headers, RFC 9000 17.2, RFC 9369: type, version,
+# bytes
+LONG = {
+    "initial": (0, V1, 1200), "initial2": (1, V2, 1200),
+    "0rtt": (1, V1, 300), "0rtt2": (2, V2, 300), "handshake": (2, V1, 300),
+    "handshake2": (3, V2, 300), "retry2": (0, V2, 300),
+}
 
 
 def named(server, v6, key, bits):
     """The ID of the server sN, as it would issue it."""
-    if not re.fullmatch(r"s\d", server):
+    if server[0] != "s":
         return bytes.fromhex(server)
-    address = ipaddress.ip_address(
-        f"{'fd02::' if v6 else '10.2.0.'}1{server[1:]}").packed[-4:]
+    address = netlab.pack(f"{'fd02::' if v6 else '10.2.0.'}1{server[1:]}")[-4:]
     first = bytes([bits << 5 | os.urandom(1)[0] & 0x1f])
     return first + (encrypted(key, address) if key else
                     address + os.urandom(4))
@@ -88,35 +82,27 @@ def encrypted(key, address):
         check=True).stdout
 
 
-def datagram(kind, size, name=None):
-    v1, v2 = 1, 0x6b3343cf
-    if kind in ("plain", "reversed", "headless"):
-        return b"x" * size
+def datagram(kind, size, name=b""):
     if kind == "short":
-        return bytes([0x40 | os.urandom(1)[0] & 0x3f]) + (
-            name or b"") + os.urandom(63)
+        return bytes([0x40 | os.urandom(1)[0] & 0x3f]) + name + os.urandom(63)
     if kind == "greased":   # RFC 9287
-        return b"\0" + (name or b"") + b"g" * 63
-    if kind in OTHER:
-        return OTHER[kind] + os.urandom(120)
+        return b"\0" + name + b"g" * 63
     if kind == "runt":
         return b"\xc0\0\0"
-    return {
-        "initial": lambda: long_header(0, v1, True, 1200, name),
-        "initial2": lambda: long_header(1, v2, True, 1200, name),
-        "0rtt": lambda: long_header(1, v1, False, 300, name),
-        "0rtt2": lambda: long_header(2, v2, False, 300, name),
-        "handshake": lambda: long_header(2, v1, False, 300, name),
-        "handshake2": lambda: long_header(3, v2, False, 300, name),
-        "retry2": lambda: long_header(0, v2, False, 300, name),
-        "unknown": lambda: long_header(0, 0x0a0a0a0a, False, 1200, name),
-    }[kind]()
+    if kind not in LONG:
+        return b"x" * size
+    bits, version, size = LONG[kind]
+    name = name or os.urandom(8)
+    head = struct.pack("!BIB", 0xc0 | bits << 4, version, len(name)) + name + \
+        b"\x08" + os.urandom(8) + bytes(size == 1200)     # no token
+    rest = size - len(head) - 2
+    return head + struct.pack("!H", 0x4000 | rest) + os.urandom(rest)
 
 
 def serve(args):
     """The answer comes from the address that was asked: hence PKTINFO."""
     sel = selectors.DefaultSelector()
-    for name in args.namespaces:
+    for name in args.rest:
         for port in args.ports.split(","):
             with netlab.netns(name):
                 sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -140,42 +126,32 @@ def serve(args):
                 pass
 
 
-class Flow:
-    def __init__(self, sock):
-        self.sock = sock
-        self.server = self.sent = None
+class Client(netlab.Client):
+    counts = "lost", "refused", "moved", "wrong"
 
-
-class Client:
     def __init__(self, args):
+        super().__init__(args.host, args.bind)
         self.args = args
-        self.flows = []
-        self.family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
         self.spray_port = SPRAY_PORT
         self.ident = 0
         self.send = netlab.Sender() if args.bind else None
         self.clear()
 
-    def clear(self):
-        self.lost = self.refused = self.moved = self.wrong = 0
-
-    def socket(self, i, address):
-        hosts = self.args.host.split(",")
+    def socket(self, i, address=None):
         sock = socket.socket(self.family, socket.SOCK_DGRAM)
-        if address:
-            netlab.bind_fresh(sock, address)
-        sock.connect((hosts[i % len(hosts)], self.args.port))
+        if address or self.source:
+            self.bind(sock, address)
+        sock.connect((self.hosts[i % len(self.hosts)], self.args.port))
         sock.setblocking(False)
         return sock
 
     def do_open(self, n):
-        self.flows += [Flow(self.socket(i, self.args.bind))
-                       for i in range(int(n))]
+        self.flows += [netlab.Flow(self.socket(i)) for i in range(n)]
 
     def do_move(self, address=None):
         for i, flow in enumerate(self.flows):
             flow.sock.close()
-            flow.sock = self.socket(i, address or self.args.bind)
+            flow.sock = self.socket(i, address)
         self.clear()
 
     def answer(self, flow):
@@ -194,9 +170,9 @@ class Client:
 
     def datagram(self, kind, server):
         kind, at, name = kind.partition("@")
-        return datagram(kind, self.args.size, at and named(
+        return datagram(kind, self.args.size, named(
             name or server, self.family == socket.AF_INET6, self.args.key,
-            self.args.bits))
+            self.args.bits) if at else b"")
 
     def burst(self, flows, kind, timeout):
         sel = selectors.DefaultSelector()
@@ -232,30 +208,26 @@ class Client:
     def do_new(self, *words):
         self.do_ping(*words, new=True)
 
-    def do_where(self):
-        return " ".join(f"{f.sock.getsockname()[1]}={f.server or 'none'}"
-                        for f in self.flows)
-
     def do_ping(self, kind="plain", timeout=None, new=False):
         self.clear()
-        timeout = float(timeout or self.args.timeout)
         self.bursts([f for f in self.flows if not (new and f.server)], kind,
-                    timeout)
+                    timeout or self.args.timeout)
 
     def bursts(self, flows, kind, timeout):
         for i in range(0, len(flows), BURST):
             self.burst(flows[i:i + BURST], kind, timeout)
 
-    def stream(self, commands):
+    def do_stream(self):
         self.clear()
-        while not select.select([commands], [], [], 0.01)[0]:
+        while not select.select([0], [], [], 0.01)[0]:
             self.do_stop()
+        return ""
 
     def do_stop(self):
         self.bursts(self.flows, "plain", self.args.timeout)
 
     def do_spray(self, n, kind="plain"):
-        data, n = datagram(kind, self.args.size), int(n)
+        data = datagram(kind, self.args.size)
         for port in range(self.spray_port, self.spray_port + n):
             if kind == "headless":
                 self.pieces(port, data, slice(1, None))
@@ -265,55 +237,10 @@ class Client:
                                      self.args.port, data))
         self.spray_port += n
 
-    def do_close(self):
-        for flow in self.flows:
-            flow.sock.close()
-        self.flows = []
-        self.clear()
-
-    def report(self):
-        servers = collections.Counter(f.server for f in self.flows
-                                      if f.server)
-        words = [f"{k}={getattr(self, k)}"
-                 for k in ("lost", "refused", "moved", "wrong")]
-        words += [f"{k}={v}" for k, v in sorted(servers.items())]
-        return " ".join([f"flows={len(self.flows)}", *words])
-
-
-def client(args):
-    """A command is the method of its name; the report is the answer, if that has
-    none."""
-    c = Client(args)
-    commands = open(0, "rb", buffering=0)   # select() sees what is not read
-    while (line := commands.readline().decode()) and line != "quit\n":
-        word, *rest = line.split()
-        if word == "stream":
-            c.stream(commands)
-            continue
-        print(getattr(c, "do_" + word)(*rest) or c.report(), flush=True)
-
-
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    sub = parser.add_subparsers(dest="role", required=True)
-    p = sub.add_parser("serve")
-    p.add_argument("--ports", default="53", help="P,P,...")
-    p.add_argument("--echo", action="store_true")
-    p.add_argument("namespaces", nargs="+")
-    p = sub.add_parser("client")
-    p.add_argument("--host", required=True, help="A,A,...: in turn")
-    p.add_argument("--port", type=int, default=53)
-    p.add_argument("--bind", help="source address; spray needs it")
-    p.add_argument("--size", type=int, default=32, help="of plain ones")
-    p.add_argument("--echo", action="store_true", help="compare the answer")
-    p.add_argument("--key", help="of connection IDs, 32 hexadecimal digits")
-    p.add_argument("--bits", type=int, default=0, help="the first three of IDs")
-    p.add_argument("--timeout", type=float, default=12,
-                   help="seconds without an answer")
-    args = parser.parse_args()
-    serve(args) if args.role == "serve" else client(args)
-
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "serve":
+        serve(netlab.options(sys.argv[2:], {"ports": "53", "echo": False}))
+    Client(netlab.options(sys.argv[2:], {
+        "host": "", "port": 53, "bind": "", "size": 32, "echo": False, "key": "",
+        "bits": 0, "timeout": 12.0})).run()

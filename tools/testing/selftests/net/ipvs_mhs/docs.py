@@ -69,7 +69,7 @@ ELSEWHERE = {
     f"{TESTS}/wayback.sh": (r"ipvsadm -E -t 192\.0\.2\.1:80 -s wlc$",),
     f"{TESTS}/names.sh": (
         r"ipvsadm -E -t 192\.0\.2\.1:80 -s mh$",
-        r"modprobe (-r ip_vs_mhs?|ip_vs_mh)$",
+        r"modprobe (-r ip_vs_mhs?|ip_vs_mh)$", r"install ip_vs_\w+ /sbin/modprobe ",
         r"rm /etc/modprobe\.d/ip_vs_mhs\.conf$"),
     f"{PACKAGES}/check": (
         r"apt-get install build-essential dkms ipvsadm python3 iproute2 "
@@ -82,24 +82,28 @@ ELSEWHERE = {
     # Nothing can go wrong; needs firmware; would load the module
     "": (r"rm -f /(etc|var)/", r"mokutil ", r"podman run "),
 }
-# pattern of the first line of a block that is no commands: what it is
-TEXTS = {
-    r"SERVICE {4}": "what mhsstat show prints",
-    r"m \* F \* ": "a formula",
-    r"mode: ipvs": "of kube-proxy's configuration",
-    r"kube-router\.io/service": "annotations of a service",
-    r"moduleLoader:": "a part of a Module of the operator",
-    r"\[(Unit|Service)\]": "a drop-in of systemd; its command stands above it",
-    r"device --clsact--": "a picture",
-    r"servers change  ": "a picture",
-    r"\+-- director 1 --": "a picture",
-    r"control     main": "a picture",
-    r"cli\.main  ": "a picture",
-    r"vip = 192": "a configuration file: real_faults.sh has such a file",
-    r"1a 0a00000b ": "a connection ID",
-    r"mhs_ids\.issue\(": "a server by aioquic: quic_real.sh has such servers",
-    r"\[lo\]$": "a configuration file: qdisc_tool/local.py has such files",
+# the first line of a block that is no commands
+TEXTS = (
+    r"SERVICE {4}", r"m \* F \* ", r"mode: ipvs", r"kube-router\.io/service",
+    r"moduleLoader:", r"\[(Unit|Service|lo)\]",
+    # pictures
+    r"device --clsact--", r"servers change  ", r"\+-- director 1 --",
+    r"control     main", r"cli\.main  ",
+    # real_faults.sh has such a file, quic_real.sh such IDs and servers
+    r"vip = 192", r"1a 0a00000b ", r"mhs_ids\.issue\(")
+# that of a file for another program: the file's name, what reads it
+FILES = {
+    "global_defs {": ("keepalived.conf",
+                      "keepalived --config-test --use-file keepalived.conf"),
+    "router id ": ("bird.conf", "bird -p -c bird.conf"),
+    "table inet ": ("rules", "nft -f rules && nft flush ruleset"),
 }
+# where the literal blocks of a document are
+BLOCKS = {
+    ".md": (r"(?<=\n\n)((?: {4}.*\n|\n)+)", r"^```.*\n((?:.*\n)*?)```"),
+    ".rst": (r"^(?! *\.\. )(?P<margin> *).*::\n\n((?:(?P=margin) .*\n|\n)+)",),
+}
+MAN_BLOCKS = (r"^\.Bd -literal.*\n((?:.*\n)*?)\.Ed",)
 
 
 class Block:
@@ -125,41 +129,16 @@ class Block:
                 for s in joined.split("\n") if not re.match(r"\s*# ", s)]
 
 
-def rst_blocks(text):
-    """(line, text) of each block behind a '::'."""
-    lines = text.expandtabs().split("\n")
-    for n, line in enumerate(lines):
-        if not line.rstrip().endswith("::") or \
-                re.match(r"\s*\.\. ", line):
-            continue
-        body, at, margin = [], n + 1, re.match(r"\s*", line)[0]
-        while at < len(lines) and (not lines[at].strip() or re.match(
-                re.escape(margin) + " ", lines[at])):
-            body.append(lines[at])
-            at += 1
-        if any(s.strip() for s in body):
-            yield n + 3, "\n".join(body)
-
-
-def markdown_blocks(text):
-    for found in re.finditer(r"(?<=\n\n)(?: {4}.*\n|\n)+", text):
-        if found[0].strip():
-            yield text[:found.start()].count("\n") + 1, found[0]
-    for found in re.finditer(r"^```.*\n((?:.*\n)*?)```", text, re.M):
-        yield text[:found.start()].count("\n") + 2, found[1]
-
-
-def man_blocks(text):
-    for found in re.finditer(r"^\.Bd -literal.*\n((?:.*\n)*?)\.Ed", text, re.M):
-        yield (text[:found.start()].count("\n") + 2,
-               found[1].replace("\\e", "\\").replace("\\-", "-"))
-
-
 def blocks_of(path):
-    extract = {".md": markdown_blocks, ".rst": rst_blocks}.get(
-        path.suffix, man_blocks)
-    return [Block(path, line, text)
-            for line, text in extract(path.read_text())]
+    text = path.read_text().expandtabs()
+    for pattern in BLOCKS.get(path.suffix, MAN_BLOCKS):
+        for found in re.finditer(pattern, text, re.M):
+            body = found[found.re.groups]
+            if path.suffix not in BLOCKS:
+                body = body.replace("\\e", "\\").replace("\\-", "-")
+            if body.strip():
+                yield Block(path, text[:found.start(found.re.groups)].count("\n") + 1,
+                            body.rstrip("\n"))
 
 
 def documents():
@@ -209,18 +188,9 @@ class Runner:
             return ""
         if re.search(r">\s*/(?!proc/|sys/|dev/|run/)", command):
             return f"{command}: its file would be there for other tests"
-        option = re.match(r"options (ip_vs_mhs .*)", command)
-        if option:
-            command = f"modprobe {option[1]}"
-        if re.match(r"install ip_vs_\w+ /sbin/modprobe ip_vs_mhs ", command):
-            # the real one reads the line; names.sh shows what it does
-            command = (f"mkdir -p conf && echo '{command}' >conf/mhs.conf && "
-                       f"/sbin/modprobe -C conf -c | grep -xF '{command}'")
-            return self._shell(command)
+        command = re.sub(r"^options ip_vs_mhs", "modprobe ip_vs_mhs", command)
         # where it is in the tree that make setup unpacks
-        signer = re.match(r"/usr/\S*/sign-file ", command)
-        if signer:
-            command = "sign-file " + command[signer.end():]
+        command = re.sub(r"^/usr/\S*/sign-file", "sign-file", command)
         if command.split()[0] not in RUN:
             return (f"{command}: neither run here nor in ELSEWHERE, and its "
                     "block not in TEXTS of docs.py")
@@ -233,16 +203,10 @@ class Runner:
                 return ""
         if re.match(r"(count by \(|ipvs_mhs_)", block.first):
             return self._metrics(block)
-        if block.first.startswith("global_defs {"):
-            return self._shell(f"cat >keepalived.conf <<'EOF'\n{block.text}\n"
-                               "EOF\nkeepalived --config-test --use-file "
-                               "keepalived.conf")
-        if block.first.startswith("router id "):
-            return self._shell(f"cat >bird.conf <<'EOF'\n{block.text}\nEOF\n"
-                               "bird -p -c bird.conf")
-        if block.first.startswith("table inet "):
-            return self._shell(f"nft -f - <<'EOF'\n{block.text}\nEOF\n"
-                               "nft flush ruleset")
+        for head, (name, command) in FILES.items():
+            if block.first.startswith(head):
+                Path(name).write_text(block.text + "\n")
+                return self._shell(command)
         here = [command for command in block.commands()
                 if not elsewhere(command)]
         needs = self._needs(block)
@@ -272,12 +236,11 @@ class Runner:
     def _needs(block):
         """What has to be there before: a service, on two directors if the
         other one is asked, or none, or not even the module."""
-        if re.search(r"^\s*(modprobe|options) ip_vs_mhs", block.text, re.M):
-            return "unloaded"
-        if re.search(r"ipvsadm -A -t 192\.0\.2\.1:80", block.text):
-            return "empty"
-        return "fleet" if re.search(r"ssh |lb1\.json", block.text) else \
-            "service"
+        return next((state for pattern, state in (
+            (r"^\s*(modprobe|options) ip_vs_mhs", "unloaded"),
+            (r"ipvsadm -A -t 192\.0\.2\.1:80", "empty"),
+            (r"ssh |lb1\.json", "fleet")) if re.search(pattern, block.text, re.M)),
+            "service")
 
 
 def main():

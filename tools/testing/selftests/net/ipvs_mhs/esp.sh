@@ -7,7 +7,11 @@
 # 500), in every phase of a slot, as with other schedulers, but without an entry;
 # with one service by mark NAT-T (UDP 4500) goes there, too.
 
+# shellcheck disable=SC2034 # for lib_pair.sh
+PORT=500 proto=-u how6=-i
+
 . "${0%/*}/lib.sh"
+. "${0%/*}/lib_pair.sh"
 
 # each scheduler has clients of its own, because entries outlive their service
 CLIENTS=20 FIRST=20
@@ -87,17 +91,12 @@ alike() {
 		"$(seen ike esp ah err)"
 }
 
-# made PORT SCHEDULER...: services of both families, IPv4 by direct routing and
-# IPv6 by tunnels
+# made SCHEDULER...: services of both families, IPv4 by direct routing and IPv6 by
+# tunnels, with clients of their own
 made() {
 	FIRST=$((FIRST + CLIENTS))
 	dr ipvsadm -C
-	learn dr < <(
-		echo "-A -u $VIP4:$1 -s ${*:2}"
-		proto=-u real_lines "$VIP4:$1" -g 1 2
-		echo "-A -u [$VIP6]:$1 -s ${*:2}"
-		proto=-u real_lines "[$VIP6]:$1" -i 1 2
-	)
+	pair_services "1 2" "$@"
 }
 
 # marked SCHEDULER...: one service for UDP 500 and 4500, the methods the other way
@@ -116,18 +115,6 @@ marked() {
 	)
 }
 
-# server MODE NUMBER [MORE]: of both
-server() {
-	dr ipvsadm -R <<-EOF
-		$1 -u $VIP4:500 -r 10.2.0.1$2:500 -g ${3:-}
-		$1 -u [$VIP6]:500 -r [fd02::1$2]:500 -i ${3:-}
-	EOF
-}
-
-both_pinning() {
-	pinning $VIP4:500 && pinning "[$VIP6]:500"
-}
-
 plan 16
 need nft
 load_module
@@ -139,23 +126,22 @@ for i in {40..159}; do
 done | ip_ns cl
 windows 3600000 3600000
 
-made 500 rr
+made rr
 alike "rr"
-made 4500 mhs
+PORT=4500 SVC4=$VIP4:4500 SVC6="[$VIP6]:4500" made mhs
 follow "control: no service of UDP 500" natt
 check "control: no service of UDP 500: none comes" "40 40 0 0 0 0 0 0" \
 	"$(seen natt esp ah err)"
 conns_begin
-made 500 mhs
+made mhs
 alike "stable"
 check "stable: no entry" 0 "$(conns_new)"
-server -a 3
-check_cmp "hold: a server added" "$(mhs Hold $VIP4:500)" -gt 0
+pair_weight -a 3 1
+result "hold: a server added" "$(busywait 20 pair_holding; echo $?)"
 alike "hold"
-server -e 1 "-w 0"
+pair_weight -e 1 0
 alike "hold, the old server drained"
-windows 0 3600000
-result "pin phase" "$(busywait 20 both_pinning; echo $?)"
+result "pin phase" "$(to_pin; echo $?)"
 alike "pin"
 check "hold, pin: no entry" 0 "$(conns_new)"
 sysctls dr net.ipv4.vs.mhs.stateless=0
@@ -163,15 +149,11 @@ alike "stateless=0"
 check "stateless=0: an entry for each IKE flow" $((2 * CLIENTS)) "$(conns_new)"
 sysctls dr net.ipv4.vs.mhs.stateless=1
 
-dr nft -f - <<-EOF
-	table inet mhs {
-		chain pre {
-			type filter hook prerouting priority -150
-			meta l4proto { esp, ah } meta mark set 7
-			udp dport { 500, 4500 } meta mark set 7
-		}
-	}
-EOF
+dr nft "table inet mhs { chain pre {
+	type filter hook prerouting priority -150
+	meta l4proto { esp, ah } meta mark set 7
+	udp dport { 500, 4500 } meta mark set 7
+}; }"
 for scheduler in mh "mhs -b flag-3"; do
 	marked "$scheduler"
 	follow "by mark, $scheduler" ike esp ah natt

@@ -1,38 +1,28 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 600
-# weight: 50
+# weight: 40
 # Conntrack, firewalls and NAT of the director's own.  vs.conntrack=1 makes state that mhs
 # saves otherwise; with the rules that the documentation gives there is none.  Rules that
 # drop what conntrack does not know, a DNAT rule in front of the virtual address and a
 # server that is its own client by source NAT, beside masquerading servers, want
-# vs.conntrack=1.  And direct routing under a strict rp_filter; raw sockets of the director.
+# vs.conntrack=1; other source NAT: masq.sh.  And direct routing under a strict rp_filter;
+# raw sockets of the director.
 
 . "${0%/*}/lib.sh"
 . "${0%/*}/lib_pair.sh"
 need nft conntrack
 
-doc=$here/../../../../../Documentation/networking/ipvs-mhs.rst
+# leaves FROM TO: 2 x 40 flows that talk and end leave so many conntrack entries
+leaves() {
+	local n
 
-# documented: the rules, for our addresses
-documented() {
-	sed -n '/^\ttable inet ipvs_notrack {/,/^\t}/p' "$doc" |
-		sed "s/192\.0\.2\.1/$VIP4/; s/2001:db8::1/$VIP6/"
-}
-
-# talk: 2 x 40 flows that talk and end; how many conntrack entries came of it
-talk() {
 	dr conntrack -F >/dev/null 2>&1
 	pair open 40
 	pair ping
 	well="$(sum flows) $(sum broken)"
 	n=$(dr cat /proc/sys/net/netfilter/nf_conntrack_count)
 	pair reset
-}
-
-# leaves FROM TO: conntrack entries for the flows
-leaves() {
-	talk
 	[ "$n" -ge "$1" ] && [ "$n" -le "$2" ]
 }
 
@@ -42,86 +32,20 @@ flows() {
 	check "$1: flows work, and conntrack entries are $2 to $3" "80 0, 0" "$well, $?"
 }
 
-# conntracks: vs.conntrack=1 has its effect, and the rules of the documentation
-conntracks() {
-	pair_services "1 2" mhs
-	pair_clients --timeout 5
-	# a rule that wants to know the state turns conntrack on in the namespace
-	dr nft -f - <<-EOF
-		table inet mhs_state { chain in {
-			type filter hook input priority 0
-			ct state established counter
-		}; }
-	EOF
-	flows "vs.conntrack=0" 0 0
-	sysctls dr net.ipv4.vs.conntrack=1
-	busywait 20 leaves 80 1000
-	result "vs.conntrack=1, set later: it has an effect" $?
-	sysctls dr net.ipv4.vs.conntrack=0
-	busywait 20 leaves 0 0
-	result "vs.conntrack=0 again: it has an effect" $?
-	sysctls dr net.ipv4.vs.conntrack=1
-	dr ipvsadm -C
-	pair_services "1 2" mhs
-	flows "control: vs.conntrack=1" 80 1000
-	documented | dr nft -f -
-	flows "NOTRACK" 0 0
-	check "NOTRACK: no connection entry" 0 "$(conns)"
-	dr nft delete table inet ipvs_notrack
-	flows "control: rules gone" 80 1000
-}
-
-# claims: a claim is no flow: its end ends no conntrack of the flow with its addresses
-claims() {
-	dr nft -f - <<-EOF
-		table inet strict { chain in {
-			type filter hook input priority 0
-			tcp flags & syn == 0 ct state new drop
-		}; }
-	EOF
-	windows 3600000 3600000
-	pair open 40
-	pair ping
-	check "a firewall that wants a SYN: flows work" "80 0" \
-		"$(sum flows) $(sum broken)"
-	pair_edit -d 2
-	flow c4 where
-	for flow in $reply; do
-		echo "10.1.0.2 ${flow%=*}"
-	done | raw cl --dst $VIP4 --good --pairs >/dev/null
-	check_cmp "a stranger's SYNs make claims" "$(conns)" -gt 0
-	busywait 30 no_claims
-	pair ping
-	check "they end no conntrack of a flow" 0 "$(sum broken)"
-	pair reset
-	sysctls dr net.ipv4.vs.conntrack=0
-	dr nft flush ruleset
-}
-
-no_claims() {
-	! dr ipvsadm -Lnc | grep SYN_RECV >/dev/null
-}
-
 # service METHOD: with both servers
 service() {
 	dr ipvsadm -C
-	learn dr <<-EOF
-		-A -t $VIP4:80 -s mhs
-		$(real_lines $VIP4:80 "$1" 1 2)
-	EOF
+	learn dr < <(echo "-A -t $VIP4:80 -s mhs"; real_lines $VIP4:80 "$1" 1 2)
 }
 
 # rules LINE...: a table of the director's in place of the one before
 rules() {
-	{
-		printf '%s\n' "table ip own" "delete table ip own"
-		[ $# -eq 0 ] || printf '%s\n' "table ip own {" "$@" "}"
-	} | dr nft -f -
+	printf '%s\n' "flush ruleset" "table ip own {" "$@" "}" | dr nft -f -
 	dr conntrack -F >"$work/flush" 2>&1
 }
 
-# works NAME ALIVE [ADDRESS] [NAMESPACE]: of two new flows so many are served, and
-# so again a moment later; who waits for none is not patient
+# works NAME ALIVE [ADDRESS] [NAMESPACE]: of two new flows so many are served; who waits
+# for none is not patient
 works() {
 	local patient="--timeout 5" n=2
 
@@ -144,12 +68,54 @@ tracked() {
 	works "control: $1, conntrack=0" 0 "${@:2}"
 }
 
-plan 25
+plan 19
 load_module
 modprobe -q nft_ct
 setup_net 2
-conntracks
-claims
+
+# vs.conntrack=1 has its effect, and the rules of the documentation
+pair_services "1 2" mhs
+pair_clients --timeout 5
+# a rule that wants to know the state turns conntrack on in the namespace
+dr nft "table inet mhs_state { chain in {
+	type filter hook input priority 0
+	ct state established counter
+}; }"
+flows "vs.conntrack=0" 0 0
+sysctls dr net.ipv4.vs.conntrack=1
+busywait 20 leaves 80 1000
+result "vs.conntrack=1, set later: it has an effect" $?
+# the rules that the page gives
+sed -n '/^\ttable inet ipvs_notrack {/,/^\t}/p' \
+	"$here/../../../../../Documentation/networking/ipvs-mhs.rst" |
+	sed "s/192\.0\.2\.1/$VIP4/; s/2001:db8::1/$VIP6/" | dr nft -f -
+flows "NOTRACK" 0 0
+check "NOTRACK: no connection entry" 0 "$(conns)"
+dr nft delete table inet ipvs_notrack
+flows "control: rules gone" 80 1000
+
+# A claim is no flow: its end ends no conntrack of the flow with its addresses
+dr nft "table inet strict { chain in {
+	type filter hook input priority 0
+	tcp flags & syn == 0 ct state new drop
+}; }"
+windows 3600000 3600000
+pair open 40
+pair ping
+check "a firewall that wants a SYN: flows work" "80 0" \
+	"$(sum flows) $(sum broken)"
+pair_edit -d 2
+flow c4 where
+for flow in $reply; do
+	echo "10.1.0.2 ${flow%=*}"
+done | raw cl --dst $VIP4 --good --pairs >/dev/null
+check_cmp "a stranger's SYNs make claims" "$(conns)" -gt 0
+busywait 30 eval '! dr ipvsadm -Lnc | grep SYN_RECV >/dev/null'
+pair ping
+check "they end no conntrack of a flow" 0 "$(sum broken)"
+pair reset
+sysctls dr net.ipv4.vs.conntrack=0
+dr nft flush ruleset
 
 # Masquerading: answers go back by the director
 for i in 1 2; do
@@ -176,36 +142,15 @@ ip -n "$(ns s1)" route add $VIP4 via 10.2.0.10
 rules "chain post {" "type nat hook postrouting priority 100" \
 	"ip saddr 10.2.0.0/24 ip daddr 10.2.0.0/24 masquerade" "}"
 tracked "a server is its own client, by source NAT" $VIP4 s1
-sysctls dr net.ipv4.vs.conntrack=1
-rules
-service -m
-dr ipvsadm -d -t $VIP4:80 -r 10.2.0.12:80
-works "control: without source NAT it gets no answer" 0 $VIP4 s1
-
-# Source NAT for servers that do not route by the director
-for i in 1 2; do
-	ip -n "$(ns s$i)" route del 10.1.0.0/24
-done
-ip -n "$(ns s1)" route del $VIP4
-rules
-service -m
-works "control: without source NAT the answers are lost" 0
-rules "chain pre {" "type filter hook prerouting priority -150" \
-	"ip daddr $VIP4 tcp dport 80 meta mark set 7" "}" \
-	"chain post {" "type nat hook postrouting priority 100" \
-	"meta mark 7 masquerade" "}"
-works "source NAT by a mark" 2
-rules "chain post {" "type nat hook postrouting priority 100" \
-	"ip daddr { 10.2.0.11, 10.2.0.12 } tcp dport 80 masquerade" "}"
-works "source NAT by the servers' addresses" 2
-sysctls dr net.ipv4.vs.conntrack=0
 rules
 
 # Direct routing, when packets must come from where answers would go
+ip -n "$(ns s1)" route del $VIP4
 for i in 1 2; do
+	ip -n "$(ns s$i)" route del 10.1.0.0/24
 	ip -n "$(ns s$i)" addr add $VIP4/32 dev lo
 done
-sysctls dr net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1
+sysctls dr net.ipv4.vs.conntrack=0 net.ipv4.conf.{all,eth0}.rp_filter=1
 service -g
 works "direct routing, strict rp_filter" 2
 check "no entry for it" 0 "$(mhs NewEntries)"

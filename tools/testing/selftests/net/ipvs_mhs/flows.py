@@ -50,7 +50,6 @@ answers, --ports FIRST-LAST of churn, --pause SECONDS between its flows
 """
 import collections
 import errno
-import heapq
 import os
 import select
 import selectors
@@ -60,34 +59,25 @@ import struct
 import sys
 import threading
 import time
-import types
 
 sys.dont_write_bytecode = True
 
-from netlab import PATIENCE, libc, setns, span  # noqa: E402
+import netlab  # noqa: E402
+from netlab import PATIENCE, counted, libc, setns, span  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
 TOTAL_RETRANS = 100     # where tcp_info has it
-PORTS = range(34000, 65000)     # of clients; the kernel and tests take lower ones
 LOOK_S, STALL_S = 0.1, 0.5      # how often connect() looks up; too late for it
 OPTIONS = {
     "host": "",
     "port": 80,
-    "sctp": "",         # instead of TCP
+    "sctp": False,      # instead of TCP
     "bind": "",         # source address
     "timeout": 5.0,     # seconds
-    "impatient": "",
+    "impatient": False,
     "ports": "0",       # of churn, FIRST-LAST
     "pause": 0.0,       # seconds between two flows of churn
 }
-
-
-def number(word):
-    return int(word) if word.isdigit() else float(word)
-
-
-def counted(pairs):
-    return " ".join(f"{key}={value}" for key, value in pairs)
 
 
 class Server:
@@ -95,7 +85,6 @@ class Server:
 
     def __init__(self):
         self.sel = selectors.DefaultSelector()
-        self.talks = []     # when, number of the socket, it, name, left, pause
         self.unsent = {}    # by socket: what its buffer had no room for
         self.halves = {}    # names by socket whose client ends and listens on
 
@@ -133,8 +122,9 @@ class Server:
         try:
             data = sock.recv(4096)
             if data.startswith(b"talk "):
-                _, left, pause = data.split()
-                self.talk_later(sock, answer, int(left), float(pause))
+                _, times, pause = data.split()
+                threading.Thread(target=self.talk, daemon=True, args=(
+                    sock, answer, int(times), float(pause))).start()
                 return
             if data == b"half\n":
                 self.halves[sock] = answer
@@ -172,31 +162,21 @@ class Server:
         except OSError:
             pass            # who reads it next learns that
 
-    def talk_later(self, sock, answer, left, pause):
-        if left:
-            heapq.heappush(self.talks, (time.monotonic() + pause, id(sock),
-                                        sock, answer, left, pause))
-
-    def talk(self):
-        while self.talks and self.talks[0][0] <= time.monotonic():
-            _, _, sock, answer, left, pause = heapq.heappop(self.talks)
+    def talk(self, sock, answer, times, pause):
+        for _ in range(times):
+            time.sleep(pause)   # why: the pace of lines
             try:
                 sock.send(answer)
             except OSError:
-                continue
-            self.talk_later(sock, answer, left - 1, pause)
+                break
 
     def run(self):
         while True:
-            wait = None
-            if self.talks:
-                wait = max(0, self.talks[0][0] - time.monotonic())
-            for key, events in self.sel.select(wait):
+            for key, events in self.sel.select():
                 if events & selectors.EVENT_READ:
                     key.data(key.fileobj)
                 elif key.fileobj in self.unsent:
                     self.room(key.fileobj)
-            self.talk()
 
 
 def enter(netns):
@@ -210,7 +190,7 @@ class Lab(Server):
     def __init__(self):
         super().__init__()
         self.rest = b""
-        self.first_port = 0
+        self.first_port = netlab.PORTS[0]
         self.sel.register(0, selectors.EVENT_READ, self.commands)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
@@ -290,14 +270,11 @@ class Lab(Server):
         enter(netns)
         os.dup2(os.open(f"{path}.in", os.O_RDONLY), 0)
         os.dup2(os.open(f"{path}.out", os.O_WRONLY), 1)
-        Client(options(args), self.first_port).run()
+        Client(netlab.options(args, OPTIONS), self.first_port).run()
 
 
-class Flow:
-    def __init__(self, sock):
-        self.sock = sock
-        self.server = None
-        self.broken = self.rst = False
+class Flow(netlab.Flow):
+    broken = rst = False
 
 
 def again(sock):
@@ -343,53 +320,29 @@ class Connect:
                 return errno.ETIMEDOUT
 
 
-class Client:
-    """A command is the method of its name, whose text is the answer; without any
-    that is the report."""
+class Client(netlab.Client):
+    counts = ("broken", "rst", "moved", "failed", "refused", "slow", "stalled")
+    moved = failed = refused = slow = stalled = 0
+    broken = property(lambda self: sum(f.broken for f in self.flows))
+    rst = property(lambda self: sum(f.rst for f in self.flows))
 
     def __init__(self, args, first_port):
+        super().__init__(args.host, args.bind, first_port)
+        if not args.impatient:
+            args.timeout *= PATIENCE
         self.args = args
-        self.family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
-        self.next_port = first_port
-        self.flows = []
-        self.moved = self.failed = self.refused = 0
-        self.slow = self.stalled = 0
         self.churned = []   # start, Connect or None, server
-
-    def run(self):
-        for line in sys.stdin:
-            name, *words = line.split()
-            if name == "quit":
-                break
-            answer = getattr(self, "do_" + name)(
-                *(word if word == "churn" else number(word) for word in words))
-            if answer != "":
-                print(answer or self.report(), flush=True)
 
     def alive(self):
         return [flow for flow in self.flows if not flow.broken]
 
-    def bind(self, sock):
-        """To a port that no flow had before: the kernel, which shuffles its
-        choice every ten seconds, may come to one whose entry is still there."""
-        for _ in PORTS:
-            port = PORTS[self.next_port % len(PORTS)]
-            self.next_port += 1
-            try:
-                sock.bind((self.args.bind, port))
-                return
-            except OSError as err:
-                if err.errno != errno.EADDRINUSE:
-                    raise
-
     def do_open(self, n):
-        hosts = self.args.host.split(",")
         for i in range(n):
             sock = socket.socket(self.family, socket.SOCK_STREAM,
                                  socket.IPPROTO_SCTP if self.args.sctp else 0)
             self.bind(sock)
-            went = Connect(sock, (hosts[i % len(hosts)], self.args.port),
-                           self.args.timeout)
+            went = Connect(sock, (self.hosts[i % len(self.hosts)],
+                                  self.args.port), self.args.timeout)
             self.slow += went.slow
             self.stalled += went.stalled
             if went.error:
@@ -434,63 +387,59 @@ class Client:
             key.data.broken = True
         sel.close()
 
+    def take(self, flow, lines, wait):
+        """So many lines of the server, the next one in wait() seconds at most."""
+        while lines > 0 and not flow.broken:
+            try:
+                flow.sock.settimeout(wait())
+                data = flow.sock.recv(65536)
+            except OSError:
+                data = b""
+            flow.broken = not data
+            lines -= data.count(b"\n")
+
+    def tell(self, data):
+        for flow in self.alive():
+            try:
+                flow.sock.settimeout(self.args.timeout)
+                flow.sock.sendall(data)
+            except OSError:
+                flow.broken = True
+
     def do_hear(self, times, pause):
         """Each line is another packet of the server, no data of ours."""
-        for flow in self.alive():
-            flow.sock.setblocking(True)
-            flow.sock.send(f"talk {times} {pause}".encode())
+        self.tell(f"talk {times} {pause}".encode())
         end = time.monotonic() + times * pause + self.args.timeout
         for flow in self.flows:
-            left = times
-            while left > 0 and not flow.broken:
-                # what is there already is read however late it is
-                flow.sock.settimeout(max(0.01, end - time.monotonic()))
-                try:
-                    data = flow.sock.recv(4096)
-                except OSError:
-                    data = b""
-                flow.broken = not data
-                left -= data.count(b"\n")
+            # what is there already is read however late it is
+            self.take(flow, times, lambda: max(0.01, end - time.monotonic()))
 
     def do_half(self):
-        self.do_read(b"half\n")
+        self.tell(b"half\n")
+        self.do_read()
 
-    def do_read(self, say=b""):
-        """A line on each flow, in answer to that."""
+    def do_read(self):
         for flow in self.alive():
-            flow.sock.settimeout(self.args.timeout)
-            try:
-                if say:
-                    flow.sock.send(say)
-                flow.broken = not flow.sock.recv(4096)
-            except OSError:
-                flow.broken = flow.rst = True
-
-    def do_where(self):
-        return counted((f.sock.getsockname()[1], f.server)
-                       for f in self.flows) or " "
+            self.take(flow, 1, lambda: self.args.timeout)
 
     def do_fin(self):
         for flow in self.alive():
             flow.sock.shutdown(socket.SHUT_WR)
 
     def do_bulk(self, up, down, timeout=None):
+        timeout = timeout or self.args.timeout
         for flow in self.alive():
-            flow.sock.settimeout(timeout or self.args.timeout)
-            left = down
+            flow.sock.settimeout(timeout)
             try:
                 flow.sock.sendall(b"x" * up + b"\n" * down)
-                while left > 0 and not flow.broken:
-                    data = flow.sock.recv(65536)
-                    flow.broken = not data
-                    left -= data.count(b"\n")
             except OSError:
                 flow.broken = True
+            self.take(flow, down, lambda: timeout)
 
     def working(self, end):
         """Neither out of time nor told to stop."""
         return (time.monotonic() < end and
-                not select.select([sys.stdin], [], [], 0)[0])
+                not select.select([0], [], [], 0)[0])
 
     def do_busy(self, seconds):
         end = time.monotonic() + seconds
@@ -543,43 +492,11 @@ class Client:
                         ("stalled", sum(c.stalled for c in connects)),
                         *sorted(servers.items())])
 
-    def do_close(self):
-        for flow in self.flows:
-            flow.sock.close()
-        self.flows = []
-
     def do_reset(self):
         for flow in self.flows:
             flow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                                  struct.pack("ii", 1, 0))
         self.do_close()
-
-    def report(self):
-        servers = collections.Counter(f.server for f in self.flows if f.server)
-        return counted([("flows", len(self.flows)),
-                        ("broken", sum(f.broken for f in self.flows)),
-                        ("rst", sum(f.rst for f in self.flows)),
-                        *((key, getattr(self, key)) for key in (
-                            "moved", "failed", "refused", "slow", "stalled")),
-                        *sorted(servers.items())])
-
-
-def options(words):
-    """--KEY VALUE or --KEY...; argparse takes long to import in emulation."""
-    args = types.SimpleNamespace(**OPTIONS)
-    words = list(words)
-    while words:
-        key = words.pop(0)
-        name = key.removeprefix("--")
-        if name not in OPTIONS or name == key:
-            sys.exit(f"flows.py: no option {key}, there are "
-                     f"--{' --'.join(OPTIONS)}")
-        flag = not words or words[0].startswith("--")
-        value = "yes" if flag else words.pop(0)
-        setattr(args, name, type(OPTIONS[name])(value))
-    if not args.impatient:
-        args.timeout *= PATIENCE
-    return args
 
 
 if __name__ == "__main__":

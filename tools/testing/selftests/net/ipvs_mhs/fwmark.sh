@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 60
+# weight: 30
 # tags: core races
 # A service by firewall mark with several virtual addresses, TCP and UDP; and
 # packets whose mark means a service of another scheduler.  ICMP
 # errors with the mark of a service that are about flows of the director itself, with mh as
-# reference; those that it forwards: icmp.sh.
+# reference.
 
 . "${0%/*}/lib.sh"
 . "${0%/*}/lib_pair.sh"
@@ -31,58 +31,28 @@ fwm_edit() {
 	fwm_lines "$@" | dr ipvsadm -R
 }
 
-# fwm_total COLUMN
-fwm_total() {
-	SVC4=1 SVC6=none pair_total "$1"
+# fwm_services SCHEDULER SERVER...
+fwm_services() {
+	local i
+
+	learn dr < <(
+		printf '%s\n' "-A -f ${mark:-1} -s $1" "-A -f ${mark:-1} -6 -s $1"
+		for i in "${@:2}"; do
+			fwm_lines -a "$i"
+		done
+	)
 }
 
 # marks RULE...: rules that mark, in place of those before
 marks() {
-	{
-		echo "table inet mhs"
-		echo "delete table inet mhs"
-		echo "table inet mhs { chain pre {"
-		echo "type filter hook prerouting priority -150"
-		printf '%s\n' "$@" "}" "}"
-	} | dr nft -f -
+	printf '%s\n' "table inet mhs" "delete table inet mhs" \
+		"table inet mhs { chain pre {" \
+		"type filter hook prerouting priority -150" "$@" "}" "}" | dr nft -f -
 }
 
-# download NAME HOST...: 300,000 bytes from each, over a link of MTU 1300 on the
-# client's side; errors about that have mark 7
-download() {
-	local from host i name=$1 n=0
-
-	dr nft -f - <<-EOF
-		table inet mhs
-		delete table inet mhs
-		table inet mhs { chain pre {
-			type filter hook prerouting priority -150
-			icmp type destination-unreachable meta mark set 7 counter
-			icmpv6 type packet-too-big meta mark set 7 counter
-		}
-		}
-	EOF
-	for host in "${@:2}"; do
-		n=$((n + 1)) from=10.1.0.2
-		[[ $host != *:* ]] || from=fd01::2
-		flow_start "d$n" --host "$host" --bind "$from" --timeout 8
-		flow "d$n" open 1
-		for i in 1 2 3 4; do
-			flow "d$n" bulk 0 25000
-		done
-		check "$name: $host" "1 0" "$(value flows) $(value broken)"
-		flow_end "d$n"
-		for i in rt dr; do
-			ip -n "$(ns $i)" route flush cache
-			ip -6 -n "$(ns $i)" route flush cache
-		done
-	done
-	check "$name: errors had the mark, of both families" 2 \
-		"$(dr nft list table inet mhs | grep -c 'packets [1-9]')"
-}
-
-# stay NAME: TCP flows of the last ping
+# stay NAME: TCP flows
 stay() {
+	pair ping
 	check "$1" "0 0" "$(sum broken) $(sum moved)"
 }
 
@@ -100,10 +70,6 @@ ip_ns rt <<-EOF
 	route add $OTHER4/32 via 10.2.0.10
 	route add $OTHER6/128 via fd02::10
 EOF
-ip_ns cl <<-EOF
-	addr add 10.1.0.3/24 dev eth0
-	addr add fd01::3/64 dev eth0 nodad
-EOF
 
 # One service for all of it
 marks "ip daddr 10.9.0.0/24 tcp dport 80 meta mark set 1" \
@@ -111,13 +77,7 @@ marks "ip daddr 10.9.0.0/24 tcp dport 80 meta mark set 1" \
 	"ip6 daddr fd09::/64 tcp dport 80 meta mark set 1" \
 	"ip6 daddr fd09::/64 udp dport 53 meta mark set 1"
 windows 3600000 3600000
-learn dr <<-EOF
-	-A -f 1 -s mhs
-	-A -f 1 -6 -s mhs
-	$(fwm_lines -a 1)
-	$(fwm_lines -a 2)
-	$(fwm_lines -a 3)
-EOF
+fwm_services mhs 1 2 3
 busywait 20 fwm 's == "stable"'
 flow_start c4 --host $VIP4,$OTHER4 --timeout 4
 flow_start c6 --host $VIP6,$OTHER6 --timeout 4
@@ -129,48 +89,38 @@ check "TCP: served" "80 0 0" "$(sum flows) $(sum broken) $(sum failed)"
 pair_of u open 40
 pair_of u ping
 check "UDP: served" "80 0" "$(sum flows) $(sum lost)"
-check "no entry" "0 0" "$(conns) $(fwm_total NewEntries)"
+check "no entry" "0 0" "$(conns) $(mhs_sum NewEntries)"
 
 # A change: one server comes, another is drained
 fwm_edit -a 4
 fwm_edit -e 1 -w 0
 busywait 20 fwm 'h && !p'
-pair ping
 stay "hold: TCP stays"
 pair_of u ping
 check "hold: UDP leaves the drained server" "0 0" "$(sum lost) $(sum s1)"
 pair open 20
 check "hold: new flows" "0 120" "$(sum failed) $(sum flows)"
 check "hold: those of unstable slots have an entry" "$(conns)" \
-	"$(fwm_total NewEntries)"
-pair ping
+	"$(mhs_sum NewEntries)"
 stay "hold: TCP stays, with an entry or without"
 windows 0 3600000
 busywait 20 fwm 'p && !h'
-pair ping
 stay "pin: TCP stays"
-check_cmp "pin: entries" "$(fwm_total PinnedEntries)" -gt 2
+check_cmp "pin: entries" "$(mhs_sum PinnedEntries)" -gt 2
 conns_begin
 pair_of u ping
 check "pin: UDP" "0 0 0" "$(sum lost) $(sum s1) $(conns_new)"
 windows 0 100
 busywait 20 fwm 's == "stable"'
-pair ping
 stay "merged: TCP stays"
 pair reset
 dr ipvsadm -C
-flow_end c4
-flow_end c6
 
 # Services by address, and one by mark of another scheduler: mhs knows only its own
 windows 3600000 3600000
 marks "tcp dport 80 meta mark set 2"
 pair_services "1 2" mhs
-dr ipvsadm -R <<-EOF
-	-A -f 2 -s mh -b mh-port
-	-A -f 2 -6 -s mh -b mh-port
-EOF
-mark=2 fwm_edit -a 3
+mark=2 fwm_services "mh -b mh-port" 3
 pair_clients --timeout 4
 pair open 30
 pair ping
@@ -178,12 +128,10 @@ check "beside a mark's service of mh: ours" "60 0 0" \
 	"$(sum flows) $(sum broken) $(sum s3)"
 for m in 5 0; do
 	marks "tcp dport 80 meta mark set $m"
-	pair ping
 	stay "mark $m in mid-flow: flows stay"
 done
 check "beside a mark's service of mh: no entry" 0 "$(pair_total NewEntries)"
 pair reset
-dr ipvsadm -C
 
 # Errors with the mark of a service, about flows that are none of it
 ip_ns rt <<-EOF
@@ -192,12 +140,23 @@ ip_ns rt <<-EOF
 EOF
 lab serve "$(ns dr)" dr
 for s in mh mhs; do
-	learn dr <<-EOF
-		-A -f 7 -s $s
-		-A -f 7 -6 -s $s
-		$(mark=7 fwm_lines -a 1)
-	EOF
-	download $s 10.2.0.10 fd02::10
-	[ $s = mh ] || check "mhs: no error was taken" 0 "$(mhs_sum PktIcmp)"
 	dr ipvsadm -C
+	mark=7 fwm_services $s 1
+	marks "icmp type destination-unreachable meta mark set 7 counter" \
+		"icmpv6 type packet-too-big meta mark set 7 counter"
+	for host in 10.2.0.10 fd02::10; do
+		flow_start d --host $host --timeout 8
+		flow d open 1
+		flow d bulk 0 25000
+		check "$s: errors about the director's flow: $host" "1 0" \
+			"$(value flows) $(value broken)"
+		flow_end d
+	done
+	check "$s: errors had the mark, of both families" 2 \
+		"$(dr nft list table inet mhs | grep -c 'packets [1-9]')"
+	for n in rt dr; do
+		ip -n "$(ns $n)" route flush cache
+		ip -6 -n "$(ns $n)" route flush cache
+	done
 done
+check "mhs: no error was taken" 0 "$(mhs_sum PktIcmp)"

@@ -4,18 +4,19 @@ from the IP header on; and how they are spoiled further."""
 import functools
 import struct
 
-from craft import (ACK, FIN, ICMP, ICMP6, RST, SCTP, SYN, TCP, UDP, addr,
-                   checksum, ip, summed, tcp, udp)
+import craft
+import netlab
+from craft import (ACK, FIN, ICMP, RST, SCTP, SYN, TCP, UDP, addr, checksum,
+                   ip, summed, tcp, udp)
 
 # by direct routing, IPIP, GUE, GRE
 PORTS = (80, 81, 82, 83)
 OWN = 84    # of servers, in no service
 CHANGES = (0, 0, 0, 1, 1, 1, 2, 4)      # bytes of a packet
-CLIENT = {4: addr("10.1.0.2"), 6: addr("fd01::2")}
-VIP = {4: addr("10.9.0.1"), 6: addr("fd09::1")}
-SERVER = {4: addr("10.2.0.12"), 6: addr("fd02::12")}
-DIRECTOR = {4: addr("10.2.0.10"), 6: addr("fd02::10")}
-ROUTER = {4: addr("10.1.0.1"), 6: addr("fd01::1")}
+CLIENT, VIP, ROUTER, SERVER, DIRECTOR = (
+    {family: addr(text) for family, text in texts.items()} for texts in (
+        craft.CLIENT, craft.VIP, craft.ROUTER,
+        {4: "10.2.0.12", 6: "fd02::12"}, {4: "10.2.0.10", 6: "fd02::10"}))
 
 
 def l4s(src, dst, sport, dport, flags):
@@ -52,10 +53,8 @@ def fragments(packet, ident):
             frag = struct.pack("!BBHI", packet[6], 0, first | more, ident)
             yield ip(packet[8:24], packet[24:40], 44, frag + part)
         else:
-            whole = bytearray(ip(packet[12:16], packet[16:20], packet[9], part,
-                                 ident & 0xffff))
-            whole[6:8] = struct.pack("!H", more << 13 | first >> 3 & 0x1fff)
-            yield bytes(whole)
+            yield ip(packet[12:16], packet[16:20], packet[9], part,
+                     ident & 0xffff, more << 13 | first >> 3 & 0x1fff)
 
 
 def tunnels(inner, family):
@@ -75,17 +74,12 @@ def tunnels(inner, family):
 
 def errors(family, quoted, dst):
     """ICMP errors about a packet, cut at awkward places."""
-    v6 = family == 6
-    types = ((1, 4), (2, 0), (3, 0), (4, 1)) if v6 else (
+    types = ((1, 4), (2, 0), (3, 0), (4, 1)) if family == 6 else (
         (3, 4), (3, 3), (4, 0), (5, 1), (11, 0), (12, 0))
     for kind, code in types:
         for size in (len(quoted), 0, 20, 24, 44):
-            msg = struct.pack("!BBHI", kind, code, 0, 1400) + quoted[:size]
-            if v6:
-                msg = summed(ROUTER[6], dst, ICMP6, msg, 2)
-            else:
-                msg = msg[:2] + struct.pack("!H", checksum(msg)) + msg[4:]
-            yield ip(ROUTER[family], dst, ICMP6 if v6 else ICMP, msg)
+            yield netlab.icmp(ROUTER[family], dst, kind, code, 1400,
+                              quoted[:size])
 
 
 def extensions(packet):

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """ICMP and ICMPv6 errors about flows, and where they arrive.
 
-One process for the client and for what the servers and the directors see: its
-arguments are their namespaces.  Takes commands, one a line, on standard input
-and answers each by one line of key=value pairs:
+usage: icmp.py client N NAMESPACE...
+
+One process for the client and for what the N directors and the servers see.  A client
+as of netlab.py, with these commands:
 
     open PROTO N    open N flows of each family, tcp to port 80, udp to 53
     ask             ask on every flow which server has it now
@@ -14,11 +15,9 @@ and answers each by one line of key=value pairs:
     sender NAME     the next errors come from that namespace
     close, quit
 
-flows, lost (no answer to open or ask), sent, and of the errors sent: right (at
-the server of the flow), wrong (at another one), local (at a director's own
-stack), missing (nowhere).
+lost: no answer to open or ask; of the errors sent: right (at the server of the flow),
+wrong (at another one), local (at a director's own stack), missing (nowhere).
 """
-import argparse
 import select
 import socket
 import struct
@@ -40,19 +39,15 @@ KINDS = {   # type and code, info, by family
 BURST = 20      # on their way at a time, which every buffer holds
 
 
-class Flow:
+class Flow(netlab.Flow):
     def __init__(self, family, proto):
+        super().__init__(socket.socket(family, socket.SOCK_STREAM if proto ==
+                                       netlab.TCP else socket.SOCK_DGRAM))
         self.vip, self.client, self.router = SIDES[family]
         self.v6 = family == socket.AF_INET6
         self.proto = proto
         self.vport = {netlab.TCP: 80, netlab.UDP: 53}[proto]
-        self.sock = socket.socket(family, socket.SOCK_STREAM
-                                  if proto == netlab.TCP else
-                                  socket.SOCK_DGRAM)
         self.sock.settimeout(3 * netlab.PATIENCE)
-        netlab.bind_fresh(self.sock, self.client)
-        self.port = self.sock.getsockname()[1]
-        self.server = None
 
     def ask(self):
         try:
@@ -62,30 +57,29 @@ class Flow:
             return False
         return True
 
-    def quoted(self, stamp, vport=0):
-        """The packet that could not be delivered, as much as is quoted: of
+    def error(self, kind, stamp, vport):
+        """About a packet that could not be delivered, as much as is quoted: of
         the transport header in IPv4 the first 8 bytes."""
-        ports = struct.pack("!HH", vport or self.vport, self.port)
-        if self.proto == netlab.TCP:
-            head = ports + struct.pack("!IIBBHHH", stamp, 1, 0x50, 0x10, 500,
-                                       0, 0)
-        else:
-            head = ports + struct.pack("!HH", 1000, 0) + struct.pack("!I",
-                                                                     stamp)
-        return netlab.ip(self.vip, self.client, self.proto,
-                         head if self.v6 or self.proto == netlab.UDP else
-                         head[:8])
-
-    def error(self, kind, quoted):
         number, code, info = KINDS[kind][self.v6]
-        return netlab.icmp(self.router, self.vip, number, code, info, quoted)
+        to = self.client, self.sock.getsockname()[1]
+        if self.proto == netlab.TCP:
+            packet = netlab.tcp(self.vip, vport or self.vport, *to, seq=stamp)
+        else:
+            packet = netlab.udp(self.vip, vport or self.vport, *to,
+                                struct.pack("!I", stamp))
+        if self.proto == netlab.TCP and not self.v6:
+            packet = packet[:28]
+        return netlab.icmp(self.router, self.vip, number, code, info, packet)
 
 
-class Lab:
-    def __init__(self, args):
+class Client(netlab.Client):
+    counts = "lost", "right", "wrong", "local", "missing"
+
+    def __init__(self, directors, namespaces):
+        super().__init__()
         self.send = netlab.Sender()
         self.ears = {}
-        for name in args.servers + args.director:
+        for n, name in enumerate(namespaces):
             with netlab.netns(name):
                 for ear in (socket.socket(socket.AF_INET, socket.SOCK_RAW,
                                           netlab.ICMP),
@@ -94,33 +88,31 @@ class Lab:
                     ear.setblocking(False)
                     ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF,
                                    1 << 20)
-                    self.ears[ear] = name.split("-")[0]
-        self.directors = {name.split("-")[0] for name in args.director}
-        self.flows = []
+                    self.ears[ear] = "local" if n < directors else \
+                        name.split("-")[0]
         self.stamp = 0
-        self.lost = 0
         self.clear()
 
-    def clear(self):
-        self.sent = self.right = self.wrong = self.local = 0
-
-    def open(self, proto, n):
+    def do_open(self, proto, n):
+        self.clear()
         number = {"tcp": netlab.TCP, "udp": netlab.UDP}[proto]
         for family, sides in SIDES.items():
-            for _ in range(int(n)):
+            for _ in range(n):
                 flow = Flow(family, number)
-                flow.sock.connect((sides[0], flow.vport))
+                self.bind(flow.sock, flow.client)
+                flow.sock.connect((flow.vip, flow.vport))
                 self.lost += not flow.ask()
                 self.flows.append(flow)
 
-    def ask(self):
+    def do_ask(self):
+        self.clear()
         self.lost = sum(not flow.ask() for flow in self.flows)
 
-    def collect(self, flows, quiet):
+    def collect(self, flows):
         """Count what arrives, until all have or nothing comes any more."""
-        by_port = {(flow.v6, flow.port): flow for flow in flows}
+        by_port = {(flow.v6, flow.sock.getsockname()[1]): flow for flow in flows}
         while by_port:
-            ready = select.select(list(self.ears), [], [], quiet)[0]
+            ready = select.select(list(self.ears), [], [], netlab.PATIENCE)[0]
             if not ready:
                 break
             for ear in ready:
@@ -134,64 +126,30 @@ class Lab:
                                int.from_bytes(head[-4:] if inner[6 if v6 else
                                               9] == netlab.UDP else head[4:8],
                                               "big"))
-                flow = by_port.get((v6, port))
-                if not flow or stamp != self.stamp:
+                if (v6, port) not in by_port or stamp != self.stamp:
                     continue
-                del by_port[v6, port]
+                flow = by_port.pop((v6, port))
                 name = self.ears[ear]
-                if name in self.directors:
-                    self.local += 1
-                elif name == flow.server:
-                    self.right += 1
-                else:
-                    self.wrong += 1
+                self.local += name == "local"
+                self.right += name == flow.server
+                self.wrong += name not in ("local", flow.server)
+        self.missing += len(by_port)
 
-    def errors(self, kind, vport=0):
+    def do_errors(self, kind, vport=0):
+        self.clear()
         for i in range(0, len(self.flows), BURST):
             flows = self.flows[i:i + BURST]
             self.stamp += 1
             for flow in flows:
-                self.send(flow.vip, flow.error(kind, flow.quoted(self.stamp,
-                                                                 vport)))
-                self.sent += 1
-            self.collect(flows, netlab.PATIENCE)
+                self.send(flow.vip, flow.error(kind, self.stamp, vport))
+            self.collect(flows)
 
-    def sender(self, name):
+    def do_sender(self, name):
         self.send = netlab.Sender(name)
 
-    def unknown(self):
-        self.errors("port", 7)
-
-    def close(self):
-        for flow in self.flows:
-            flow.sock.close()
-        self.flows = []
-
-    def report(self):
-        missing = self.sent - self.right - self.wrong - self.local
-        print(f"flows={len(self.flows)} lost={self.lost} sent={self.sent} "
-              f"right={self.right} wrong={self.wrong} local={self.local} "
-              f"missing={missing}", flush=True)
-
-
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    sub = parser.add_subparsers(dest="role", required=True)
-    p = sub.add_parser("client")
-    p.add_argument("--director", required=True, action="append")
-    p.add_argument("servers", nargs="+")
-    lab = Lab(parser.parse_args())
-    for line in sys.stdin:
-        word, *rest = line.split() or [""]
-        if word == "quit":
-            break
-        lab.clear()
-        if word not in ("open", "ask", "errors", "sender", "unknown", "close"):
-            sys.exit(f"icmp.py: no command {word!r}")
-        getattr(lab, word)(*rest)
-        lab.report()
+    def do_unknown(self):
+        self.do_errors("port", 7)
 
 
 if __name__ == "__main__":
-    main()
+    Client(int(sys.argv[2]), sys.argv[3:]).run()

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 # timeout: 480
-# weight: 75
+# weight: 10
 # tags: core few
 # ICMP errors about flows without an entry reach the server of the flow and no
 # other, in every phase of a slot, TCP and UDP, whichever director they come to;
@@ -12,7 +12,6 @@
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=lib_pair.sh
 . "$(dirname "$0")/lib_pair.sh"
-need nft
 
 # all_right NAME [KIND]: errors about every flow reach its server
 all_right() {
@@ -45,21 +44,6 @@ both_in() {
 	busywait 20 "$@" && udp busywait 20 "$@"
 }
 
-# marking NAME: packets to the service get mark 1, errors included
-marking() {
-	in_ns "$1" nft -f - <<-EOF
-		table inet mhs {
-			chain pre {
-				type filter hook prerouting priority -150
-				ip daddr $VIP4 tcp dport 80 meta mark set 1
-				ip6 daddr $VIP6 tcp dport 80 meta mark set 1
-				icmp type { 3, 11 } meta mark set 1
-				icmpv6 type { 1, 2, 3 } meta mark set 1
-			}
-		}
-	EOF
-}
-
 # by_d2 COMMAND...: errors that are sent meanwhile come to the other director
 by_d2() {
 	route_vip 30
@@ -67,15 +51,14 @@ by_d2() {
 	route_vip 10
 }
 
-plan 48
+plan 39
 load_module
 setup_net 4
 director d2 30
 dgram_servers 53
 windows 3600000 3600000
 sysctls d2 net.ipv4.vs.mhs.hold_ms=3600000 net.ipv4.vs.mhs.pin_ms=3600000
-client_py=icmp.py flow_start c --director "$(ns dr)" --director "$(ns d2)" \
-	"$(ns s1)" "$(ns s2)" "$(ns s3)" "$(ns s4)"
+client_py=icmp.py flow_start c 2 {dr,d2,s1,s2,s3,s4}-$$
 
 services mhs
 flow c open tcp 20
@@ -114,19 +97,12 @@ check "another director, backup_only=1: its own" 80 "$(value local)"
 in_ns d2 ipvsadm --stop-daemon backup
 
 # The other director is the backup of a VRRP pair: the address is not its own.  It
-# sends errors itself, and forwards some that have the mark of a service.
+# sends errors itself, and forwards some.
 ip_ns d2 <<-EOF
 	addr del $VIP4/32 dev lo
 	addr del $VIP6/128 dev lo
 	route add $VIP4/32 via 10.2.0.10
 	route add $VIP6/128 via fd02::10
-EOF
-marking d2
-learn d2 <<-EOF
-	-A -f 1 -s mhs
-	-a -f 1 -r 10.2.0.11 -g -w 1
-	-A -f 1 -6 -s mhs
-	-a -f 1 -6 -r [fd02::11]:0 -g -w 1
 EOF
 base="$(mhs_sum PktIcmp) $(mhs_sum PktIcmp d2)"
 flow c sender "$(ns d2)"
@@ -136,11 +112,6 @@ by_d2 all_right "errors that pass a backup" port
 check "errors at a backup: the other director took them" \
 	"$((${base% *} + 160)) ${base#* }" \
 	"$(mhs_sum PktIcmp) $(mhs_sum PktIcmp d2)"
-in_ns d2 nft flush ruleset
-in_ns d2 ipvsadm -R <<-EOF
-	-D -f 1
-	-D -f 1 -6
-EOF
 ip_ns d2 <<-EOF
 	route del $VIP4/32
 	route del $VIP6/128
@@ -183,54 +154,10 @@ all_right "merged: by the server that answers now"
 flow c close
 dr ipvsadm -C
 
-# -o: always the candidate
-windows 3600000 3600000
-udp pair_services "1 2 3" mhs -o
-flow c open udp 20
-udp pair_edit -a 4 -g
-result "-o: hold phase" "$(busywait 20 udp pair_holding; echo $?)"
-served "-o: flows go on"
-all_right "-o: by the server that answers now"
-dr ipvsadm -C
+# The control: such services of mh have no entries either
 dr sysctl -qw net.ipv4.vs.schedule_icmp=0
 udp pair_services "1 2 3" mh -b mh-port -o
-served "control: mh, -o"
+flow c open udp 20
 flow c errors port
-check "control: mh loses errors about a flow without an entry" 0 \
-	"$(value right)"
-flow c close
-dr ipvsadm -C
-
-# A service by mark whose address is not the director's: errors have the mark, too,
-# and reach the servers of flows with an entry only, as with any scheduler
-ip_ns dr <<-EOF
-	addr del $VIP4/32 dev lo
-	addr del $VIP6/128 dev lo
-	rule add fwmark 1 lookup 100
-	route add local default dev lo table 100
-EOF
-ip -6 -n "$(ns dr)" -batch - <<-EOF
-	rule add fwmark 1 lookup 100
-	route add local default dev lo table 100
-EOF
-marking dr
-learn dr <<-EOF
-	-A -f 1 -s mhs
-	-a -f 1 -r 10.2.0.11 -g -w 1
-	-a -f 1 -r 10.2.0.12 -g -w 1
-	-A -f 1 -6 -s mhs
-	-a -f 1 -6 -r [fd02::11]:0 -g -w 1
-	-a -f 1 -6 -r [fd02::12]:0 -g -w 1
-EOF
-flow c open tcp 20
-check "by mark: flows opened, without entries" "40 0 0 0" \
-	"$(value flows) $(value lost) $(mhs NewEntries 1 | paste -sd " ")"
-flow c errors port
-check "by mark: without an entry: the director's own" "40 0" \
-	"$(value local) $(mhs_sum PktIcmp)"
-conns_begin
-sysctls dr net.ipv4.vs.mhs.stateless=0
-served "by mark: flows go on"
-check "by mark: with entries" 40 "$(conns_new)"
-all_right "by mark: with an entry"
-dr ipvsadm -C
+check "control: mh loses errors about a flow without an entry" "40 0 0" \
+	"$(value flows) $(value lost) $(value right)"

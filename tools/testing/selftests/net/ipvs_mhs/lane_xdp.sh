@@ -11,22 +11,20 @@
 need nft ethtool
 
 door=xdp
-plan $((LANE_CHECKS + LANE_IDS + LANE_UPGRADE + 7))
+plan $((LANE_CHECKS + LANE_UPGRADE + 7))
 lane_tests
 
 sysctls dr net.ipv4.vs.mhs.lane=1
 check "mhsstat check: no device has the program" "[lane-door]" "$(lane_findings)"
 lane_open
 check "control: mhsstat check: a device has the program" "" "$(lane_findings)"
-lane_ids
 lane_close
 dr ip link set dev eth0 xdpgeneric obj "${MHS_KO%/*}/lane.bpf.o" sec xdp
 check "mhsstat check: the program runs in generic mode" "[lane-generic]" \
 	"$(lane_findings)"
 dr ip link set dev eth0 xdpgeneric off
 
-mapfile -t lines < <(lane_v4 -g)
-lane_upgrade "${lines[@]}"
+lane_upgrade
 dr ipvsadm -C
 sysctls dr net.ipv4.vs.mhs.lane=0
 check "mhsstat check: a program, and lane=0" "[lane-off]" "$(lane_findings)"

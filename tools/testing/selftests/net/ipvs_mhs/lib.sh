@@ -15,12 +15,8 @@ unload_at_end="" lab_pid=""
 declare -A net_dirs=()
 # Limits of waiting are for hangs: more patience where time is emulated
 patience=${KSFT_MACHINE_SLOW:+6}
-if [ -e /dev/fd ]; then
-	exec {never}<> <(:)
-else
-	mkfifo "$work/never"
-	exec {never}<>"$work/never"
-fi
+mkfifo "$work/never"
+exec {never}<>"$work/never"
 
 # shellcheck source=lib_network.sh
 . "$here/lib_network.sh"
@@ -138,7 +134,6 @@ busywait() {
 	done
 }
 
-# loaded [MODULE]
 loaded() {
 	[ -e "/sys/module/${1:-ip_vs_mhs}" ]
 }
@@ -195,18 +190,16 @@ try_unload() {
 # lab COMMAND...: of flows.py, which serves and holds the flows of all
 # namespaces in one process; the answer is in $lab_reply
 lab() {
-	[ -n "$lab_pid" ] || lab_start
+	if [ -z "$lab_pid" ]; then
+		coproc LAB { exec python3 -S "$here/flows.py" lab; }
+		# the shell's own descriptors are not for subshells
+		exec {lab_in}>&"${LAB[1]}" {lab_out}<&"${LAB[0]}"
+		lab_pid=$!
+	fi
 	echo "$*" >&"$lab_in"
 	lab_reply=""
 	read -r -t 300 lab_reply <&"$lab_out"
 	[[ $lab_reply != error:* ]] || note "lab $*: $lab_reply"
-}
-
-lab_start() {
-	coproc LAB { exec python3 -S "$here/flows.py" lab; }
-	# the shell's own descriptors are not for subshells
-	exec {lab_in}>&"${LAB[1]}" {lab_out}<&"${LAB[0]}"
-	lab_pid=$!
 }
 
 # lab_stop: with it go all servers and clients, and what keeps namespaces that
@@ -230,29 +223,19 @@ net_dir() {
 	net=${net_dirs[$1]}
 }
 
-# conns [NAMESPACE]: connection entries, carriers not among them.  Who reads the file
-# while an entry expires misses another, so it is read three times; a table that
-# grows is listed more than once.
+# conns [NAMESPACE] [FILE]: connection entries, carriers not among them, nor
+# those in FILE, the copy of a list.  Who reads the list while an entry expires misses
+# another, so it is read three times; a table that grows is listed more than once.
 conns() {
-	local net lines
+	local net
 
 	net_dir "${1:-dr}"
-	mapfile -t lines <"$net/ip_vs_conn"
-	if [ ${#lines[@]} -le 1 ]; then
-		echo 0
-	else
-		count_conns /dev/null
-	fi
-}
-
-# count_conns FILE: entries that are not in FILE, the copy of a list
-count_conns() {
 	cat "$net"/ip_vs_conn{,,} |
 		awk '{ flow = $1 " " $2 " " $3 " " $4 " " $5 }
 			$1 == "Pro" { next }
 			FILENAME != "-" { old[flow] = 1; next }
 			!(flow in old) && !new[flow]++ { n++ }
-			END { print n + 0 }' "$1" -
+			END { print n + 0 }' "${2:-/dev/null}" -
 }
 
 # conns_begin [NAMESPACE], conns_new [NAMESPACE]: entries made since then; those
@@ -264,25 +247,12 @@ conns_begin() {
 }
 
 conns_new() {
-	net_dir "${1:-dr}"
-	count_conns "$work/conns.${1:-dr}"
+	conns "${1:-dr}" "$work/conns.${1:-dr}"
 }
 
 # raw NAME ARGUMENTS: send TCP segments from there, see raw.py
 raw() {
-	local n=$1
-
-	shift
-	in_ns "$n" python3 -S "$here/raw.py" "$@"
-}
-
-# add_servers NUMBER...: lines for ipvsadm -R, servers by direct routing
-add_servers() {
-	local i
-
-	for i in "$@"; do
-		echo "-a -t $VIP4:80 -r 10.2.0.$((10 + i)):80 -g -w 1"
-	done
+	in_ns "$1" python3 -S "$here/raw.py" "${@:2}"
 }
 
 # many_services N SERVERS: lines for ipvsadm -R
@@ -297,19 +267,22 @@ many_services() {
 	done
 }
 
-# real_lines SERVICE METHOD NUMBER...: the same for any service, -g or -i, and
-# any protocol, which is in $proto: -t, -u or --sctp-service
+# real_lines SERVICE METHOD NUMBER...: servers for ipvsadm -R, of any protocol, which is
+# in $proto: -t, -u or --sctp-service; add_servers NUMBER...: those of the IPv4 service
 real_lines() {
 	local i svc=$1 how=$2 t=${proto:--t}
 
-	shift 2
-	for i in "$@"; do
+	for i in "${@:3}"; do
 		if [[ $svc = \[* ]]; then
 			echo "-a $t $svc -r [fd02::$((10 + i))]:${svc##*:} $how -w 1"
 		else
 			echo "-a $t $svc -r 10.2.0.$((10 + i)):${svc##*:} $how -w 1"
 		fi
 	done
+}
+
+add_servers() {
+	proto=-t real_lines $VIP4:80 -g "$@"
 }
 
 # weight SERVER WEIGHT [NAMESPACE] [METHOD]: of a server of the IPv4 service
@@ -338,7 +311,8 @@ built() {
 	! in_state rebuilding
 }
 
-# tcp_count NAMESPACE FIELD: of its counters of TCP, by number, since it is there
+# tcp_count NAMESPACE FIELD: of its counters of TCP, by number; opened NAMESPACE:
+# connections, segments NAMESPACE: sent
 tcp_count() {
 	local net lines
 
@@ -348,13 +322,8 @@ tcp_count() {
 	echo "${BASH_REMATCH[2]}"
 }
 
-# opened NAMESPACE, accepted NAMESPACE: connections; segments NAMESPACE: sent
 opened() {
 	tcp_count "$1" 4
-}
-
-accepted() {
-	tcp_count "$1" 5
 }
 
 segments() {
@@ -469,21 +438,14 @@ mhs_sum() {
 # starve PERCENT: of new entries and carriers so many find no memory from now on,
 # in a kernel that can do that
 starve() {
-	local faults=/sys/kernel/debug/failslab
+	local set faults=/sys/kernel/debug/failslab
 
 	[ -w $faults/cache-filter ] || return 0
-	echo 0 >$faults/probability
-	echo 0 >$faults/verbose
-	echo 0 >$faults/ignore-gfp-wait
-	echo -1 >$faults/times
-	echo 1 >$faults/cache-filter
+	for set in 0:probability 0:verbose 0:ignore-gfp-wait -1:times 1:cache-filter; do
+		echo "${set%:*}" >"$faults/${set#*:}"
+	done
 	echo 1 >/sys/kernel/slab/ip_vs_conn/failslab
 	echo "$1" >$faults/probability
-}
-
-# entries [NAMESPACE]: the same as conns
-entries() {
-	conns "$@"
 }
 
 # dgram_servers PORTS [ARGUMENTS]: in all servers' namespaces, see dgrams.py
@@ -532,8 +494,7 @@ flow() {
 flow_send() {
 	local in="${1}_in"
 
-	shift
-	echo "$*" >&"${!in}"
+	echo "${*:2}" >&"${!in}"
 }
 
 flow_wait() {

@@ -75,7 +75,7 @@ both() {
 unbroken() {
 	pair ping
 	check "$1: none broken, none moved, no entry" "0 0 0" \
-		"$(sum broken) $(sum moved) $(entries)"
+		"$(sum broken) $(sum moved) $(conns)"
 }
 
 # unpin: programs stay pinned when their namespaces end

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # lib.sh sets work
+# shellcheck disable=SC2034,SC2154 # lib.sh sets work; for the tests
 # For tests in which keepalived runs the director, with flows of two clients:
 # c has long ones, new short ones; or two directors, as a VRRP pair.  Sourced after
 # lib.sh.
 
-readonly conf=$work/keepalived.conf pid=$work/keepalived.pid
+readonly conf=$work/keepalived.conf pid=$work/dr.pid
 
 # configure SCHEDULER [SERVER[:LINE]]...: its file; LINE goes to that server,
 # with $more, lines for the service; $connect_s, how long a check waits
@@ -13,41 +13,44 @@ configure() {
 	local server
 
 	{
-		cat <<-EOF
-			virtual_server $VIP4 80 {
-			delay_loop 1
-			lb_algo $1
-			lb_kind DR
-			protocol TCP
-			${more:-}
-		EOF
+		printf '%s\n' "virtual_server $VIP4 80 {" "delay_loop 1" "lb_algo $1" \
+			"lb_kind DR" "protocol TCP" "${more:-}"
 		for server in "${@:2}"; do
-			cat <<-EOF
-				real_server 10.2.0.$((10 + ${server%%:*})) 80 {
-				${server#"${server%%:*}"}
-				TCP_CHECK {
-				connect_timeout ${connect_s:-10}
-				retry 0
-				}
-				}
-			EOF
+			printf '%s\n' "real_server 10.2.0.$((10 + ${server%%:*})) 80 {" \
+				"${server#"${server%%:*}"}" "TCP_CHECK {" \
+				"connect_timeout ${connect_s:-10}" "retry 0" "}" "}"
 		done
 		echo "}"
 	} | sed 's/^://' >"$conf"
+}
+
+# run_keepalived DIRECTOR ARGUMENTS...
+run_keepalived() {
+	bg_ns "$1" "${MHS_KEEPALIVED:-keepalived}" --dont-fork --log-console \
+		--no-syslog --use-file "$conf" --pid "$work/$1.pid" \
+		--checkers_pid "$work/$1.checkers" --vrrp_pid "$work/$1.vrrp" \
+		"${@:2}" >>"$work/$1.log" 2>&1 &
+	busywait 20 test -s "$work/$1.pid"
+}
+
+# down DIRECTOR: its keepalived
+down() {
+	[ ! -s "$work/$1.pid" ] || kill "$(<"$work/$1.pid")"
+	busywait 20 test ! -e "$work/$1.pid"
 }
 
 # activated: health checkers that keepalived has begun so far.  It does that for
 # each server of its file, at a start and at a reload, when the kernel knows the
 # services.
 activated() {
-	grep -c "Activating healthchecker for" "$work/keepalived.log"
+	grep -c "Activating healthchecker for" "$work/dr.log"
 }
 
 # configured COMMAND...: a start or a reload, until its file is taken in
 configured() {
 	local before servers
 
-	[ -e "$work/keepalived.log" ] || : >"$work/keepalived.log"
+	: >>"$work/dr.log"
 	before=$(activated)
 	servers=$(grep -c real_server "$conf")
 	"$@"
@@ -55,23 +58,13 @@ configured() {
 		note "keepalived: $(activated) checkers, $before before"
 }
 
-# start [ARGUMENTS]: keepalived on the director
+# start [ARGUMENTS], stop: keepalived on the director
 start() {
-	# shellcheck disable=SC2034 # for restarts
-	kept=("$@")
-	configured start_it "$@"
-}
-
-start_it() {
-	bg_ns dr "${MHS_KEEPALIVED:-keepalived}" --dont-fork --check \
-		--log-console --no-syslog --use-file "$conf" --pid "$pid" \
-		--checkers_pid "$pid.c" "$@" >>"$work/keepalived.log" 2>&1 &
-	busywait 20 test -s "$pid.c"
+	configured run_keepalived dr --check "$@"
 }
 
 stop() {
-	[ ! -s "$pid" ] || kill "$(<"$pid")"
-	busywait 20 test ! -e "$pid"
+	down dr
 }
 
 # scheduler: of the service, as the kernel has it
@@ -91,7 +84,7 @@ weights_are() {
 }
 
 wait_weights() {
-	result "$1" "$(busywait 40 weights_are "$2"; echo $?)" "$(weights)"
+	result "$1: $2" "$(busywait 40 weights_are "$2"; echo $?)" "$(weights)"
 }
 
 # begin: flows to all servers
@@ -101,13 +94,12 @@ begin() {
 	flow c ping
 }
 
-# short_flows: one after another, from here to none_broken NAME
-short_flows() {
+# step NAME WEIGHTS COMMAND...: keepalived makes these weights of it, if given, and it
+# breaks neither the long flows nor short ones, one after another
+step() {
 	flow_send new churn 3600
-}
-
-# none_broken NAME: neither of the long flows nor of the short ones
-none_broken() {
+	"${@:3}"
+	[ -z "$2" ] || wait_weights "$1" "$2"
 	flow c ping
 	check "$1: no flow broken" "60 0" "$(value flows) $(value broken)"
 	flow new stop churn
@@ -132,16 +124,12 @@ front_name() {
 
 # A VRRP pair, as its runbook has it
 
-# shellcheck disable=SC2034 # for the tests
 readonly top=$here/../../../../..
 readonly page=$top/Documentation/networking/ipvs-mhs-pair.rst
 
-# vrrp_configure SCHEDULER SERVERS: the page's file, with the addresses of this
-# network, and less of a delay; so many servers, two or more.  With wlc it asks
-# for no mhs
+# vrrp_configure SCHEDULER: the page's file, with the addresses of this network, less of
+# a delay, and three servers.  With wlc it asks for no mhs
 vrrp_configure() {
-	local i
-
 	awk '/^\tglobal_defs \{/ { in_it = 1 }
 		in_it && !/^\t/ { exit }
 		in_it' "$page" |
@@ -152,26 +140,15 @@ vrrp_configure() {
 	[ "$1" != wlc ] || sed -i '/track_script {/,/}/d' "$work/page"
 	{
 		sed '$d' "$work/page"
-		for ((i = 3; i <= $2; i++)); do
-			sed -n '/real_server 10\.2\.0\.11 /,/^\t    }/p' "$work/page" |
-				sed "s/10\.2\.0\.11/10.2.0.1$i/"
-		done
+		sed -n '/real_server 10\.2\.0\.11 /,/^\t    }/{s/\.11 /.13 /; p}' \
+			"$work/page"
 		echo "}"
 	} >"$conf"
 }
 
-# up DIRECTOR, down DIRECTOR: its keepalived
+# up DIRECTOR: its keepalived
 up() {
-	bg_ns "$1" keepalived --dont-fork --log-console --no-syslog \
-		--dont-release-ipvs --use-file "$conf" \
-		--pid "$work/$1.pid" --checkers_pid "$work/$1.checkers" \
-		--vrrp_pid "$work/$1.vrrp" >>"$work/$1.log" 2>&1 &
-	busywait 20 test -s "$work/$1.pid"
-}
-
-down() {
-	[ ! -s "$work/$1.pid" ] || kill "$(<"$work/$1.pid")"
-	busywait 20 test ! -e "$work/$1.pid"
+	run_keepalived "$1" --dont-release-ipvs
 }
 
 # has_vip DIRECTOR

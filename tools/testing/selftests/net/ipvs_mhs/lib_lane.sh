@@ -6,16 +6,15 @@
 # hook of a device; xdp, a program that calls the module, on veth; or virtio, the
 # program on a card of the machine.  Sourced after lib.sh.
 
-readonly LANE_CHECKS=24 LANE_REASONS=35 LANE_IDS=17 LANE_UPGRADE=5 FLOWS=80
+readonly LANE_CHECKS=22 LANE_REASONS=25 LANE_UPGRADE=5 FLOWS=80
+readonly FOUR=(10.2.0.{11..14})
 
 # lane_open, lane_close: the door of the director's device.  A veth sends frames of
 # XDP at once only if the other end has a program, too, and it loses checksums that
 # the sender left to the device.
 lane_open() {
 	case $door in
-	ingress)
-		dr sysctl -qw net.ipv4.vs.mhs.ingress=eth0
-		;;
+	ingress) dr sysctl -qw net.ipv4.vs.mhs.ingress=eth0 ;;
 	xdp)
 		modprobe ip_vs_mhs_lane
 		in_ns rt ethtool -K vdr tx off >/dev/null
@@ -90,15 +89,32 @@ lane_share() {
 	echo $((lane * 100 / (lane + up + 1)))
 }
 
-# lane_service ARGUMENT...: a service and its servers, with a client c of its own
-lane_service() {
-	local host=$1
+# lane_lines VIP METHOD SERVER...: of ipvsadm, a service
+lane_lines() {
+	echo "-A -t $1:80 -s mhs"
+	printf -- "-a -t $1:80 -r %s:80 $2\n" "${@:3}"
+}
 
-	shift
+# lane_service VIP METHOD SERVER...: the same, with a client c of its own
+lane_service() {
 	[ -z "${c_in:-}" ] || flow_end c
 	dr ipvsadm -C
-	learn dr < <(printf '%s\n' "$@")
-	flow_start c --timeout 8 --host "$host"
+	learn dr < <(lane_lines "$@")
+	flow_start c --timeout 8 --host "${1//[][]/}"
+}
+
+# lane_rule HOOK PRIORITY VERDICT...: what comes there for the service is counted, see
+# ruled
+lane_rule() {
+	dr nft -f - <<-EOT
+		table ip t { counter n { }
+			chain c { type filter hook $1 priority $2;
+				ip daddr $VIP4 counter name n ${*:3}; }; }
+	EOT
+}
+
+ruled() {
+	dr nft list counter ip t n | awk '$1 == "packets" { print $2 }'
 }
 
 # lane_flows NAME [WORD]: open flows, ping over them; all are served, and packets are
@@ -137,22 +153,18 @@ by_stack() {
 	echo $(($(mhs PktStateless) - $(mhs PktLane)))
 }
 
-# lane_upgrade LINES...: the scheduler is loaded anew under load while a lane is in use.
-# A rule drops the packets meanwhile: without a service the stack would reset them.
+# lane_upgrade: the scheduler is loaded anew under load while a lane is in use.  A rule
+# drops the packets meanwhile: without a service the stack would reset them.
 lane_upgrade() {
 	lane_open
-	lane_service $VIP4 "$@"
 	sysctls dr net.ipv4.vs.mhs.lane=1
+	lane_service $VIP4 -g "${FOUR[@]}"
 	lane_warm
 	flow_end c
 	flow_start c --timeout 60 --host $VIP4
 	load
 	until_more $FLOWS lane_sent
-	dr nft -f - <<-EOT
-		table ip t { counter n { }
-			chain c { type filter hook prerouting priority -300;
-				ip daddr $VIP4 counter name n drop; }; }
-	EOT
+	lane_rule prerouting -300 drop
 	dr ipvsadm -Sn >"$work/saved"
 	dr ipvsadm -C
 	busywait 20 try_unload ip_vs_mhs
@@ -199,26 +211,11 @@ lane_turned() {
 	[ "$(lane_new "$1")" -gt 0 ]
 }
 
-# lane_method NAME HOST LINES...: a service, whose flows are in the lane
+# lane_method NAME VIP METHOD SERVER...: a service, whose flows are in the lane
 lane_method() {
 	lane_service "${@:2}"
 	lane_warm
 	lane_flows "$1"
-}
-
-lane_method_seen() {
-	flow c open 1
-	[ "$(lane_saw Method)" -gt 0 ]
-}
-
-# lane_v4 METHOD: a service with four servers
-lane_v4() {
-	local i
-
-	echo "-A -t $VIP4:80 -s mhs"
-	for i in 11 12 13 14; do
-		echo "-a -t $VIP4:80 -r 10.2.0.$i:80 $1"
-	done
 }
 
 # lane_counted: ipvsadm counts what PktStateless counts; the core reads its counters
@@ -228,49 +225,27 @@ lane_counted() {
 		awk '$1 == "TCP" { print $4 }')" = "$(mhs PktStateless)" ]
 }
 
-# ruled: packets that the rule has seen
-ruled() {
-	dr nft list counter ip t n | awk '$1 == "packets" { print $2 }'
-}
-
 # lane_above NAME WORD LINK...: another device above the director's, even down
 lane_above() {
 	dr ip link add above link eth0 type "${@:3}"
-	lane_warm_as "$2"
+	[ "$2" != Forwarded ] || lane_warm
 	lane_flows "$1" "$2"
 	dr ip link del above
 }
 
-# lane_warm_as WORD: as lane_warm, if the packets go by the lane
-lane_warm_as() {
-	[ "$1" != Forwarded ] || lane_warm
-}
-
-# lane_beside: devices with MAC addresses of their own leave the lane open; those
-# that take frames to the device's own address close it
-lane_beside() {
-	lane_above "a macvlan beside" Forwarded macvlan mode bridge
-	lane_above "a macvtap beside" Forwarded macvtap mode vepa
-	lane_above "control, a macvlan by sources" Frame macvlan mode source
-	lane_above "control, an ipvlan beside" Frame ipvlan mode l2
-
-	# takes all frames
+# lane_shut NAME WORD: what comes is not for the director; WORD counts it
+lane_shut() {
 	flow_start lost --timeout 1 --impatient --host $VIP4
 	lane_begin
-	dr ip link add above link eth0 type macvlan mode passthru
 	flow lost open 4
-	check_cmp "control, a macvlan that takes all: Frame" \
-		"$(lane_new Frame)" -ge 4
-	check "control, a macvlan that takes all: none in the lane" 0 \
-		"$(lane_new Forwarded)"
-	dr ip link del above
-
+	check_cmp "$1: $2" "$(lane_new "$2")" -ge 4
+	check "$1: none in the lane" 0 "$(lane_new Forwarded)"
 	flow_end lost
-	lane_warm
-	lane_flows "with none above"
 }
 
-# lane_reasons: what goes up, and why, with the service that lane_tests has made
+# lane_reasons: what goes up, and why, with the service that lane_tests has made.  Devices
+# with MAC addresses of their own leave the lane open; those that take frames to the
+# device's own address close it.  Neighbours that the stack looks for, drains: lane_live.sh.
 lane_reasons() {
 	sysctls dr net.ipv4.vs.conntrack=1
 	busywait 20 lane_turned Conntrack
@@ -280,32 +255,20 @@ lane_reasons() {
 	busywait 20 lane_turned Mark
 	lane_flows "a service by mark" Mark
 	dr ipvsadm -D -f 7
-	lane_warm
-	lane_flows "without it"
 
-	lane_beside
-
+	lane_above "a macvlan beside" Forwarded macvlan mode bridge
+	lane_above "a macvtap beside" Forwarded macvtap mode vepa
+	lane_above "control, a macvlan by sources" Frame macvlan mode source
+	lane_above "control, an ipvlan beside" Frame ipvlan mode l2
+	dr ip link add above link eth0 type macvlan mode passthru
+	lane_shut "control, a macvlan that takes all" Frame
+	dr ip link del above
 	# a backup has the service but not the address
-	lane_begin
 	dr ip addr del $VIP4/32 dev lo
-	flow c open 4
-	check_cmp "address gone: Address" "$(lane_new Address)" -ge 4
-	check "address gone: none in the lane" 0 "$(lane_new Forwarded)"
+	lane_shut "address gone" Address
 	dr ip addr add $VIP4/32 dev lo
-	flow_end c
-	flow_start c --timeout 8 --host $VIP4
-	lane_flows "address back"
-
-	# a neighbour that the stack has to look for
-	lane_begin
-	dr ip neigh flush dev eth0
-	flow c open 20
-	check_cmp "neighbours flushed: Neighbour" "$(lane_new Neighbour)" -ge 1
-	check "neighbours flushed: served" "20 0" \
-		"$(value flows) $(value failed)"
-	flow c ping
-	flow c reset
-	lane_flows "neighbours known"
+	lane_warm
+	lane_flows "with none above, address back"
 
 	# longer than the way to the servers takes
 	dr ip route add 10.2.0.11 dev eth0 mtu 600
@@ -319,17 +282,9 @@ lane_reasons() {
 	flow c reset
 	dr ip route del 10.2.0.11 dev eth0 mtu 600
 
-	# a drain under flows: slots that stay stable stay in the lane
+	# deleted and added again with live flows: all slots are tracked
 	lane_warm
 	flow c open 60
-	lane_begin
-	dr ipvsadm -e -t $VIP4:80 -r 10.2.0.11:80 -g -w 0
-	for _ in 1 2 3 4; do
-		flow c ping
-	done
-	check "drained: none broken" "60 0" "$(value flows) $(value broken)"
-	check_cmp "drained: percent in the lane" "$(lane_share)" -ge 90
-	# deleted and added again with live flows: all slots are tracked
 	dr ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
 	flow c open 20
 	dr ipvsadm -a -t $VIP4:80 -r 10.2.0.11:80 -g -w 1
@@ -344,127 +299,48 @@ lane_reasons() {
 
 	dr ipvsadm -E -t $VIP4:80 -s mhs -p 60
 	lane_flows "persistent" Decision
-	lane_service $VIP4 "-A -t $VIP4:80 -s mhs" \
-		"-a -t $VIP4:80 -r 10.2.0.11:80 -i --tun-type gre"
-	busywait 20 lane_method_seen
+	lane_service $VIP4 "-i --tun-type gre" 10.2.0.11
+	busywait 20 lane_turned Method
 	result "GRE: Method" $?
-	flow c reset
 }
 
-# lane_ids: QUIC by connection ID: flows from other ports stay in the lane and with
-# their servers; the control, without IDs they move
-lane_ids() {
-	local vip c method by_id client_py=dgrams.py proto=-u
-
-	conns_begin
-	dgram_servers 443
-	for vip in $VIP4 "[$VIP6]"; do
-		c=ids${#vip}
-		flow_start $c --host "${vip//[][]/}" --port 443
-		for method in -g -i; do
-			dr ipvsadm -C
-			learn dr < <(
-				echo "-A -u $vip:443 -s mhs"
-				real_lines "$vip:443" $method 1 2 3
-			)
-			flow $c open 40
-			flow $c ping initial
-			busywait 20 lane_takes_ids $c
-			dr sysctl -qw net.ipv4.vs.mhs.quic_ids="$vip:443"
-			flow $c move
-			# the stack may look the routes up anew, once for each server
-			busywait 20 lane_takes_ids $c
-			by_id=$(mhs PktById "$vip:443")
-			lane_begin
-			flow $c ping short@
-			flow $c ping handshake@
-			check "IDs, $vip $method: served, none moved" "0 0" \
-				"$(value lost) $(value moved)"
-			check "IDs, $vip $method: in the lane, by ID" "80 80" \
-				"$(lane_new Forwarded) $(($(mhs PktById "$vip:443") - by_id))"
-			flow $c ping short@s9
-			check "IDs, $vip $method: of no server" 40 \
-				"$(mhs PktNoId "$vip:443")"
-			dr sysctl -qw net.ipv4.vs.mhs.quic_ids=
-			flow $c move
-			flow $c ping short@
-			check_cmp "control, IDs, $vip $method: none: moved" \
-				"$(value moved)" -gt 5
-			flow $c close
-		done
-		flow_end $c
-	done
-	check "IDs: no entries" 0 "$(conns_new)"
-}
-
-# lane_takes_ids CLIENT: the stack has cached the routes to the servers
-lane_takes_ids() {
-	lane_begin
-	flow "$1" ping short@
-	[ "$(lane_new Forwarded)" -ge 40 ]
-}
-
-# lane_tests [COMMAND]: all that depends on the door, and the command amid of it
+# lane_tests [COMMAND]: all that depends on the door, and the command amid of it.  The
+# lane bypasses INPUT, as the manual says.
 lane_tests() {
-	local lines
-
 	load_module
 	modprobe -q -a ipip ip6_tunnel sit
 	lane_net
 	windows 3600000 3600000
-	mapfile -t lines < <(lane_v4 -g)
-
-	lane_service $VIP4 "${lines[@]}"
+	# no neighbour becomes stale on a slow machine: that takes a packet up
+	sysctls dr net.ipv4.neigh.eth0.base_reachable_time_ms=3600000
+	lane_service $VIP4 -g "${FOUR[@]}"
 	# what was never on counts nothing
 	sysctls dr net.ipv4.vs.mhs.lane=1
 	sysctls dr net.ipv4.vs.mhs.lane=0
 	lane_open
-	lane_begin
+	lane_rule input 0
 	lane_flows "control, lane=0" Off
 	check "control, lane=0: none in the lane" 0 "$(lane_new Forwarded)"
+	check_cmp "control, lane=0: a rule in INPUT sees them" "$(ruled)" -ge 60
 	sysctls dr net.ipv4.vs.mhs.lane=1
-	lane_warm
-	lane_flows "direct routing"
-	check_cmp "PktLane of the service" "$(mhs PktLane)" -ge 20
-	check "lane packets are stateless packets" yes \
-		"$([ "$(mhs PktStateless)" -ge "$(mhs PktLane)" ] && echo yes)"
-	busywait 20 lane_counted
-	check "ipvsadm --stats counts them" 0 $?
-	check "no entries" 0 "$(entries)"
-
-	# the lane bypasses INPUT, as the manual says
-	dr nft -f - <<-EOT
-		table ip t { counter n { }
-			chain c { type filter hook input priority 0;
-				ip daddr $VIP4 counter name n; }; }
-	EOT
-	# no neighbour becomes stale on a slow machine: that takes a packet up
-	sysctls dr net.ipv4.neigh.eth0.base_reachable_time_ms=3600000
-	# the stack may look the routes up anew, once for each server
 	lane_warm
 	dr nft reset counters >/dev/null
-	lane_flows "past a rule in INPUT"
-	check "past a rule in INPUT: the rule sees none" 0 "$(ruled)"
-	sysctls dr net.ipv4.neigh.eth0.base_reachable_time_ms=30000
-	sysctls dr net.ipv4.vs.mhs.lane=0
-	flow c open 5
-	check_cmp "control, lane=0: the rule sees them" "$(ruled)" -ge 5
-	flow c reset
+	lane_flows "direct routing"
+	check "direct routing: past a rule in INPUT" 0 "$(ruled)"
 	dr nft delete table ip t
-	sysctls dr net.ipv4.vs.mhs.lane=1
+	check_cmp "PktLane of the service" "$(mhs PktLane)" -ge 60
+	check_cmp "lane packets are stateless packets" "$(mhs PktStateless)" -ge \
+		"$(mhs PktLane)"
+	busywait 20 lane_counted
+	result "ipvsadm --stats counts them" $?
+	check "no entries" 0 "$(conns)"
 	"$@"
 
-	mapfile -t lines < <(lane_v4 -i)
-	lane_method "IPIP" $VIP4 "${lines[@]}"
-	lane_method "IPv6" $VIP6 "-A -t [$VIP6]:80 -s mhs" \
-		"-a -t [$VIP6]:80 -r [fd02::11]:80 -g" \
-		"-a -t [$VIP6]:80 -r [fd02::12]:80 -g"
-	lane_method "IPv6 in IPv6" $VIP6 "-A -t [$VIP6]:80 -s mhs" \
-		"-a -t [$VIP6]:80 -r [fd02::11]:80 -i"
-	lane_method "IPv4 in IPv6" $VIP4 "-A -t $VIP4:80 -s mhs" \
-		"-a -t $VIP4:80 -r [fd02::11]:80 -i"
-	lane_method "IPv6 in IPv4" $VIP6 "-A -t [$VIP6]:80 -s mhs" \
-		"-a -t [$VIP6]:80 -r 10.2.0.11:80 -i"
+	lane_method "IPIP" $VIP4 -i "${FOUR[@]}"
+	lane_method "IPv6" "[$VIP6]" -g "[fd02::11]" "[fd02::12]"
+	lane_method "IPv6 in IPv6" "[$VIP6]" -i "[fd02::11]"
+	lane_method "IPv4 in IPv6" $VIP4 -i "[fd02::11]"
+	lane_method "IPv6 in IPv4" "[$VIP6]" -i 10.2.0.11
 	lane_close
 	lane_begin
 	flow c open 20

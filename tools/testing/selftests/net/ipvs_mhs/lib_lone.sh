@@ -13,20 +13,12 @@ lone_director() {
 		address 02:00:00:00:01:00 netns "$(ns "$1")"
 	in_ns cl sysctl -qw "net.ipv6.conf.$1.disable_ipv6=1"
 	ip -n "$(ns cl)" link set "$1" up
-	in_ns "$1" sysctl -qw net.ipv4.ip_forward=1 \
-		net.ipv6.conf.all.forwarding=1
+	forwarding "$1"
 	{
+		host "$2"
 		cat <<-EOF
-			link set lo up
-			addr add 10.2.0.$2/24 dev eth0
-			addr add fd02::$2/64 dev eth0 nodad
-			link set eth0 up
-			addr add $VIP4/32 dev lo
-			addr add $VIP6/128 dev lo nodad
 			neigh add 10.2.0.1 lladdr 02:00:00:00:00:01 dev eth0
 			neigh add fd02::1 lladdr 02:00:00:00:00:01 dev eth0
-			route add default via 10.2.0.1
-			route add default via fd02::1
 		EOF
 		for ((i = 11; i < 11 + ${3:-2}; i++)); do
 			cat <<-EOF

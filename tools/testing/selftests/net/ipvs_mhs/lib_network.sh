@@ -20,28 +20,23 @@ ns() {
 }
 
 in_ns() {
-	local n=$1 status=0
+	local status=0
 
-	shift
-	nsenter "--net=/run/netns/$n-$$" "$@" || status=$?
-	[ "$1" != ipvsadm ] || rebuilt "$n"
+	nsenter "--net=/run/netns/$1-$$" "${@:2}" || status=$?
+	[ "$2" != ipvsadm ] || rebuilt "$1"
 	return $status
 }
 
 rebuilt() {
-	if [ -z "${net_dirs[$1]:-}" ]; then
-		nsenter "--net=/run/netns/$1-$$" head -c 1 /proc/net/ip_vs_mhs
-	elif [ -e "${net_dirs[$1]}/ip_vs_mhs" ]; then
-		read -r -n 1 <"${net_dirs[$1]}/ip_vs_mhs"
-	fi >/dev/null 2>&1
+	local net
+
+	net_dir "$1"
+	[ ! -e "$net/ip_vs_mhs" ] || read -r -n 1 <"$net/ip_vs_mhs"
 }
 
 # bg_ns NAME COMMAND...: in the background, the process itself, for kill $!
 bg_ns() {
-	local n=$1
-
-	shift
-	exec nsenter "--net=/run/netns/$n-$$" "$@"
+	exec nsenter "--net=/run/netns/$1-$$" "${@:2}"
 }
 
 # In emulation a process costs a tenth of a second: ip works in batches
@@ -49,25 +44,17 @@ ip_ns() {
 	ip -n "$1-$$" -batch -
 }
 
-# long_queue: all hosts of this network share the receive queue of a CPU, where a
-# slow machine would drop packets
-long_queue() {
-	local file=/proc/sys/net/core/netdev_max_backlog before
-
-	[ -w $file ] || return 0
-	before=$(<$file)
-	[ "$before" -lt 20000 ] || return 0
-	echo 20000 >$file
-	defer eval "echo $before >$file"
-}
-
 # setup_ns NAME...: without the limits that chance meets.  All ICMP errors are sent:
 # types in no mask are exempt from the host's limit for all namespaces, too; with
 # ratelimit=0 they are not.  And no host asks for a router.
 setup_ns() {
-	local n dirs i=0
+	local n dirs i=0 queue=/proc/sys/net/core/netdev_max_backlog
 
-	long_queue
+	# all hosts share the receive queue of a CPU, where a slow machine would drop
+	if [ -w $queue ] && [ "$(<$queue)" -lt 20000 ]; then
+		defer eval "echo $(<$queue) >$queue"
+		echo 20000 >$queue
+	fi
 	printf "netns add %s-$$\n" "$@" | ip -batch -
 	defer netns_del "$@"
 	lab join "${@/%/-$$}"

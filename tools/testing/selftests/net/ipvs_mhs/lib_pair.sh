@@ -25,21 +25,17 @@ pair_services() {
 	learn "${at:-dr}" < <(pair_lines "$@")
 }
 
-# pair_weight MODE SERVER [WEIGHT]: -a, -e or -d by the methods of pair_lines()
-pair_weight() {
+# pair_edit MODE SERVER [ARGUMENTS]: -a, -e or -d a server of both, on the director
+# $at, or dr; pair_weight MODE SERVER [WEIGHT]: by the methods of pair_lines()
+pair_edit() {
 	in_ns "${at:-dr}" ipvsadm -R <<-EOF
-		$1 $proto $SVC4 -r 10.2.0.$((10 + $2)):${PORT:-80} ${3:+${how4:--g} -w $3}
-		$1 $proto $SVC6 -r [fd02::$((10 + $2))]:${PORT:-80} ${3:+${how6:--g} -w $3}
+		$1 $proto $SVC4 -r 10.2.0.$((10 + $2)):${PORT:-80} ${more4:-} ${*:3}
+		$1 $proto $SVC6 -r [fd02::$((10 + $2))]:${PORT:-80} ${more6:-} ${*:3}
 	EOF
 }
 
-# pair_edit MODE SERVER [ARGUMENTS]: -a, -e or -d a server of both, on the director
-# $at, or dr
-pair_edit() {
-	in_ns "${at:-dr}" ipvsadm -R <<-EOF
-		$1 $proto $SVC4 -r 10.2.0.$((10 + $2)):${PORT:-80} ${*:3}
-		$1 $proto $SVC6 -r [fd02::$((10 + $2))]:${PORT:-80} ${*:3}
-	EOF
+pair_weight() {
+	more4=${3:+${how4:--g}} more6=${3:+${how6:--g}} pair_edit "$1" "$2" ${3:+-w $3}
 }
 
 # udp COMMAND...: one of these, for services of UDP, port 53
@@ -69,13 +65,13 @@ pair_state() {
 
 # pair_holding, pair_pinning: slots of both, and none of the other phase
 pair_holding() {
-	[ "$(mhs Hold "$SVC4")" -gt 0 ] && [ "$(mhs Hold "$SVC6")" -gt 0 ] &&
-		[ "$(pair_total Pin)" -eq 0 ]
+	[ "$(mhs "${1:-Hold}" "$SVC4")" -gt 0 ] &&
+		[ "$(mhs "${1:-Hold}" "$SVC6")" -gt 0 ] &&
+		[ "$(pair_total "${2:-Pin}")" -eq 0 ]
 }
 
 pair_pinning() {
-	[ "$(mhs Pin "$SVC4")" -gt 0 ] && [ "$(mhs Pin "$SVC6")" -gt 0 ] &&
-		[ "$(pair_total Hold)" -eq 0 ]
+	pair_holding Pin Hold
 }
 
 # to_pin, to_stable: end the hold phase, end the transition

@@ -111,22 +111,20 @@ print(sock.recv(9).decode().strip())")
 # services FORWARDING [OTHER]: both, with s1 and s2; with OTHER by their addresses of
 # the other family
 services() {
-	local four=(10.2.0.1{1,2}:80) six=('[fd02::11]:80' '[fd02::12]:80') swap
-	local csum=""
+	local i a b csum=""
 
 	# GUE over IPv6 needs a checksum
 	[[ $1 != *gue* ]] || csum="--tun-csum"
-	if [ "${2:-}" ]; then
-		swap=("${four[@]}") four=("${six[@]}") six=("${swap[@]}")
-	fi
 	dr ipvsadm -C
-	{
-		echo "-A -t $SVC4 -s mhs"
-		echo "-A -t $SVC6 -s mhs"
-		printf -- "-a -t $SVC4 -r %s -w 1 $1\n" "${four[@]}"
-		printf -- "-a -t $SVC6 -r %s -w 1 $1\n" "${six[@]}"
-	} | sed "/ -r \[/s/\$/ $csum/" >"$work/services"
-	learn dr <"$work/services"
+	learn dr < <({
+		printf -- '-A -t %s -s mhs\n' "$SVC4" "$SVC6"
+		for i in 1 2; do
+			a=10.2.0.1$i:80 b="[fd02::1$i]:80"
+			[ ! "${2:-}" ] || read -r a b <<<"$b $a"
+			echo "-a -t $SVC4 -r $a -w 1 $1"
+			echo "-a -t $SVC6 -r $b -w 1 $1"
+		done
+	} | sed "/ -r \[/s/\$/ $csum/")
 }
 
 # mend: do on s1 what check says
@@ -138,7 +136,7 @@ mend() {
 
 # stand_in NAME: a program in front of that name, on standard input
 stand_in() {
-	{ echo "#!/bin/sh"; cat; } >"$work/bin/$1"
+	{ echo "#!/bin/bash"; cat; } >"$work/bin/$1"
 	chmod +x "$work/bin/$1"
 }
 

@@ -7,9 +7,10 @@ Each cell is a service of its own.  Its servers A and B begin even; then A gets
 fifty times the weight of B, so that slots move to A and new flows there have an
 entry; then A is drained or deleted, and packets show who serves which flow.
 
-Prints NAME<tab>0 or 1<tab>TEXT for each check, and writes the table.
+usage: matrix.py FAMILY NAMESPACE FILE
+
+Prints NAME<tab>0 or 1<tab>TEXT for each check, and writes the tables to the file.
 """
-import argparse
 import itertools
 import sys
 
@@ -17,67 +18,114 @@ sys.dont_write_bytecode = True
 
 import craft  # noqa: E402
 from craft import ACK, FIN, SYN  # noqa: E402
-from matrix_cells import (KNOBS, all_cells, expected, name_of,  # noqa: E402
-                          write)
 
-VIP = {4: "10.9.0.1", 6: "fd09::1"}
-CLIENT = {4: "10.1.0.2", 6: "fd01::2"}
-ROUTER = {4: "10.1.0.1", 6: "fd01::1"}
-REAL = {4: "10.2.0.{}:{}", 6: "[fd02::{}]:{}"}
-MACS = {"02:00:00:00:00:11": "A", "02:00:00:00:00:12": "B"}
+MACS = {craft.SERVER.format(11): "A", craft.SERVER.format(12): "B"}
 PORTS = range(20000, 20024)     # of flows from before
 FRESH = range(30000, 30012)     # of new flows
 # What several packets of one kind come to: the first of these
 WORDS = ("lost", "reset", "refused", "B", "A")
+KNOBS = {"expire_nodest_conn": (0, 1), "conn_reuse_mode": (0, 1, 2),
+         "sloppy_tcp": (0, 1), "schedule_icmp": (0, 1)}
+SHORT = {"event": "event", "expire_nodest_conn": "expire",
+         "conn_reuse_mode": "reuse", "sloppy_tcp": "sloppy",
+         "schedule_icmp": "icmp"}
+COLUMNS = ("plain", "plain, pin", "plain, later", "entry", "entry, later", "of B",
+           "new", "reuse", "reuse entry", "error", "error entry")
 
 
-class Service:
+def expected(cell):
+    """What mhs promises, of whatever the other sysctls are."""
+    want = dict.fromkeys(COLUMNS, "A")
+    want.update(dict.fromkeys(("of B", "new", "reuse", "reuse entry"), "B"))
+    if cell["event"] == "delete":
+        want.update({"plain, later": "B", "entry, later": "lost"})
+        if cell["expire_nodest_conn"]:
+            want = dict.fromkeys(COLUMNS, "B")
+    # is there an entry for the flow that had none, in hold and in pin?
+    want["entries"] = [False, cell["event"] == "drain"]
+    return want
+
+
+def all_cells(expire):
+    for values in itertools.product(("drain", "delete"), *KNOBS.values()):
+        cell = dict(zip(SHORT, values))
+        if cell["expire_nodest_conn"] == expire:
+            yield cell
+
+
+def name_of(cell):
+    return " ".join(f"{SHORT[k]}={v}" for k, v in cell.items())
+
+
+def merged(services):
+    """(cell, result) with "any" where a sysctl makes no difference."""
+    rows = [(s.cell, s.result) for s in services]
+    values = {"event": ("drain", "delete"), **KNOBS}
+    for knob in reversed(values):
+        groups = {}
+        for cell, result in rows:
+            rest = tuple((k, v) for k, v in cell.items() if k != knob)
+            groups.setdefault(rest, []).append((cell, result))
+        rows = []
+        for group in groups.values():
+            if (len(group) == len(values[knob]) and
+                    all(r == group[0][1] for _, r in group)):
+                group = [({**group[0][0], knob: "any"}, group[0][1])]
+            rows += group
+    return rows
+
+
+def table(services, columns):
+    """Outcomes by column."""
+    head = [*SHORT.values(), *columns]
+    body = [[str(v) for v in cell.values()] +
+            [result[c] for c in columns] for cell, result in merged(services)]
+    body.sort(key=lambda row: (row[0] == "delete", row))
+    return grid(head, body)
+
+
+def grid(head, body):
+    """A table with rules of =, as it stands in matrix.txt."""
+    wide = [max(len(row[i]) for row in [head, *body])
+            for i in range(len(head))]
+    rule = "  ".join("=" * w for w in wide)
+    lines = ["  ".join(t.ljust(w) for t, w in zip(row, wide)).rstrip()
+             for row in [head, *body]]
+    return "".join(f"\t{line}\n" for line in
+                   (rule, lines[0], rule, *lines[1:], rule))
+
+
+class Service(craft.Service):
     def __init__(self, number, family, sched, cell):
-        self.family, self.sched, self.cell = family, sched, cell
-        self.port = number
-        self.vip = craft.addr(VIP[family])
-        self.client = craft.addr(CLIENT[family])
-        text = VIP[family] if family == 4 else f"[{VIP[family]}]"
-        self.name = f"{text}:{self.port}"
+        super().__init__(family, number)
+        self.sched, self.cell = sched, cell
         self.result = {}
         self.flows = {}     # kind: client ports
 
     def make(self):
         flag = "" if self.sched == "mhs" else " -b mh-port"
-        yield f"-A -t {self.name} -s {self.sched}{flag}"
+        yield f"-A {self.name} -s {self.sched}{flag}"
         for n in (11, 12):
-            yield self.real("-a", n, " -g -w 1")
-
-    def real(self, what, n, more=""):
-        server = REAL[self.family].format(n, self.port)
-        return f"{what} -t {self.name} -r {server}{more}"
+            yield self.real("-a", n, "-g -w 1")
 
     def event(self):
-        if self.cell["event"] == "drain":
-            return self.real("-e", 11, " -g -w 0")
-        return self.real("-d", 11)
+        drain = self.cell["event"] == "drain"
+        return self.real("-e", 11, "-g -w 0") if drain else self.real("-d", 11)
 
-    def segment(self, port, flags):
-        return craft.tcp(self.client, self.vip, port, self.port, flags)
-
-    def ack(self, port):
-        return self.segment(port, ACK)
-
-    def syn(self, port):
-        return self.segment(port, SYN)
+    def packet(self, port, flags):
+        """A segment, or without flags an error"""
+        return self.segment(port, flags) if flags else self.error(port)
 
     def error(self, port):
         """A router is said to have met the server's answer."""
         quoted = craft.tcp(self.vip, self.client, self.port, port, ACK)
-        return craft.too_big(craft.addr(ROUTER[self.family]), self.vip, quoted)
+        return craft.too_big(craft.addr(craft.ROUTER[self.family]), self.vip, quoted)
 
 
 class Run:
-    def __init__(self, args):
-        self.wire = craft.Wire("dr", craft.DIRECTOR, craft.addr(CLIENT[4]),
-                               craft.addr("10.2.0.10"))
-        craft.enter(args.director)
-        self.args = args
+    def __init__(self, director):
+        self.wire = craft.Wire("dr")
+        craft.enter(director)
         self.ports = itertools.count(1000)  # entries outlive their service
 
     def probe(self, packets):
@@ -94,8 +142,8 @@ class Run:
     def record(self, services, kinds):
         packets = []
         for svc in services:
-            for column, kind, make in kinds:
-                packets += [((svc, column), svc, port, make(svc, port))
+            for column, kind, flags in kinds:
+                packets += [((svc, column), svc, port, svc.packet(port, flags))
                             for port in svc.flows[kind]]
         for (svc, column), words in self.probe(packets).items():
             svc.result[column] = min(words, key=WORDS.index)
@@ -106,8 +154,8 @@ class Run:
         for flags in (SYN, ACK):
             first = self.probe([((s, p), s, p, s.segment(p, flags))
                                 for s in services for p in PORTS])
-        craft.ipvsadm([s.real("-e", 11, " -g -w 50") for s in services])
-        self.rebuilt()
+        craft.ipvsadm([s.real("-e", 11, "-g -w 50") for s in services])
+        craft.wait_all(craft.rebuilt)
         for svc in services:
             mine = [p for p in PORTS if first[svc, p] == {"A"}]
             others = [p for p in PORTS if first[svc, p] == {"B"}]
@@ -120,7 +168,7 @@ class Run:
             for flags in (SYN, ACK):
                 now = self.probe([(p, svc, p, svc.segment(p, flags))
                                   for p in others[1:]])
-            moved = [p for p in others[1:] if now[p] == {"A"}]
+            moved = [p for p in now if now[p] == {"A"}]
             svc.flows = {"entry": moved[:1], "ended": moved[1:2],
                          "quoted": moved[2:3], "of B": others[:1],
                          "plain": mine[:1], "erring": mine[1:2],
@@ -130,17 +178,6 @@ class Run:
         for svc in services:
             if not all(svc.flows.values()):
                 raise SystemExit(f"{svc.name}: too few flows: {svc.flows}")
-
-    def wait(self, what, test):
-        if not craft.until(test):
-            raise SystemExit(f"matrix.py: waited too long for a {what}")
-
-    def all_mhs(self, test):
-        return all(test(row) for row in craft.mhs_state().values())
-
-    def rebuilt(self):
-        self.wait("table", lambda: self.all_mhs(
-            lambda row: row["State"] in ("stable", "transition")))
 
     def entries(self):
         """(virtual port, client port): does it lead to A?"""
@@ -175,72 +212,61 @@ class Run:
 
     def round(self, family, scheds, expire):
         # short, for a service whose second server comes when it has settled
-        for name, value in (("mhs/hold_ms", 0), ("mhs/pin_ms", 100),
-                            ("expire_nodest_conn", expire)):
-            craft.vs_sysctl(name, value)
+        craft.windows(0, 100)
+        craft.vs_sysctl("expire_nodest_conn", expire)
         services = [Service(next(self.ports), family, sched, cell)
                     for sched in scheds for cell in all_cells(expire)]
         mhs = [s for s in services if s.sched == "mhs"]
         craft.ipvsadm([line for s in services for line in s.make()])
-        self.wait("settled table", lambda: self.all_mhs(
-            lambda row: row["State"] == "stable"))
-        for name in ("mhs/hold_ms", "mhs/pin_ms"):
-            craft.vs_sysctl(name, 3600000)
+        craft.wait_all(craft.stable)
+        craft.windows(craft.LONG_MS, craft.LONG_MS)
         self.begin(services)
         craft.ipvsadm([s.event() for s in services])
-        self.rebuilt()
-        self.wait("flush", lambda: self.flushed(services))
+        craft.wait_all(craft.rebuilt)
+        craft.wait(lambda: self.flushed(services), "the core's flush")
         self.each_cell(services, [
-            ("plain", "plain", Service.ack), ("entry", "entry", Service.ack),
-            ("of B", "of B", Service.ack), ("new", "new", Service.syn),
-            ("reuse", "reuse", Service.syn),
-            ("reuse entry", "ended", Service.syn),
-            ("error", "erring", Service.error),
-            ("error entry", "quoted", Service.error)])
+            ("plain", "plain", ACK), ("entry", "entry", ACK), ("of B", "of B", ACK),
+            ("new", "new", SYN), ("reuse", "reuse", SYN), ("reuse entry", "ended", SYN),
+            ("error", "erring", 0), ("error entry", "quoted", 0)])
         self.look_for_entries(mhs)
         if mhs:
             craft.vs_sysctl("mhs/hold_ms", 0)
-            self.wait("pin phase", lambda: self.all_mhs(
-                lambda row: row["Hold"] == "0"))
-            self.each_cell(mhs, [("plain, pin", "plain", Service.ack)])
+            craft.wait_all(craft.pinning)
+            self.each_cell(mhs, [("plain, pin", "plain", ACK)])
             self.look_for_entries(mhs)
             craft.vs_sysctl("mhs/pin_ms", 100)
-            self.wait("merge", lambda: self.all_mhs(
-                lambda row: row["State"] == "stable" and row["Gone"] == "0"))
-            self.each_cell(mhs, [("plain, later", "plain", Service.ack),
-                                 ("entry, later", "entry", Service.ack)])
+            craft.wait_all(craft.merged)
+            self.each_cell(mhs, [("plain, later", "plain", ACK),
+                                 ("entry, later", "entry", ACK)])
         craft.ipvsadm(["-C"])
         return services
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--director", required=True, help="its namespace")
-    parser.add_argument("--family", type=int, default=4, choices=(4, 6))
-    parser.add_argument("--table", required=True, help="file to write")
-    args = parser.parse_args()
-    run = Run(args)
+    family, path = int(sys.argv[1]), sys.argv[3]
+    run = Run(sys.argv[2])
     alone, services = [], []
     # 1 comes last: the core's flush after -C may run as late as in the next round
     for expire in KNOBS["expire_nodest_conn"]:
-        alone += run.round(args.family, ("mh",), expire)
-        services += run.round(args.family, ("mh", "mhs"), expire)
+        alone += run.round(family, ("mh",), expire)
+        services += run.round(family, ("mh", "mhs"), expire)
     mh = [s for s in services if s.sched == "mh"]
     mhs = [s for s in services if s.sched == "mhs"]
     for svc in mhs:
         want = expected(svc.cell)
         bad = [f"{c}: want {want[c]}, got {svc.result[c]}" for c in want
                if svc.result[c] != want[c]]
-        print(f"IPv{args.family} {name_of(svc.cell)}", int(bool(bad)),
-              ", ".join(bad), sep="\t")
+        craft.check(f"IPv{family} {name_of(svc.cell)}", not bad, ", ".join(bad))
     bad = [f"{name_of(a.cell)}: {a.result} became {b.result}"
            for a, b in zip(alone, mh) if a.result != b.result]
-    print(f"IPv{args.family} mh beside mhs is as it was alone",
-          int(bool(bad)), "; ".join(bad[:3]), sep="\t")
+    craft.check(f"IPv{family} mh beside mhs is as it was alone", not bad,
+                "; ".join(bad[:3]))
     lost = sum(s.result["plain"] != "A" for s in mh)
-    print(f"control: IPv{args.family} mh breaks flows of another director in "
-          "every cell", int(lost != len(mh)), f"{lost} of {len(mh)}", sep="\t")
-    write(args.table, mhs, mh)
+    craft.check(f"control: IPv{family} mh breaks flows of another director in "
+                "every cell", lost == len(mh), f"{lost} of {len(mh)}")
+    with open(path, "w") as f:
+        f.write(table(mhs, COLUMNS) + table(mh, [c for c in COLUMNS
+                                                 if c in mh[0].result]))
 
 
 if __name__ == "__main__":

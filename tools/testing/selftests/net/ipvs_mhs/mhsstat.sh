@@ -49,12 +49,7 @@ metrics() {
 	cp "$work/textfiles/mhs.prom" "$work/prom"
 }
 
-# metric NAME LABELS: a value in the file
-metric() {
-	grep -F "$1{" "$work/prom" | grep -F "$2" | sed 's/.* //'
-}
-
-plan 36
+plan 29
 make -s -C "$top/tools/net/ipvs_mhs" O="$work"
 mkdir "$work/textfiles"
 
@@ -91,20 +86,15 @@ check "wait: all are stable" 0 "$(status ms wait)"
 pair_clients --timeout 4
 pair open 20
 pair ping
-check "show" 0 "$(status ms show)"
-check "show: a line for each service" "FWM 7,TCP $SVC4,TCP $SVC6" \
-	"$(awk 'NR > 1 { print $1, $2 }' "$work/out" | sort | paste -sd,)"
 ms show --json >"$work/json"
 check "json: fields" "$(mhs Size) $(mhs Stable) $(mhs CandidatePrint) 3" \
 	"$(got "'{table_size} {stable_slots} {candidate_print} {servers}'.format(**[
 		s for s in d['services'] if s['address'] == '$SVC4'][0])" "$work/json")"
 
 # prometheus
-check "prometheus: status" 0 "$(metrics)"
-check "prometheus: a value" "$(mhs PktStateless)" \
-	"$(metric ipvs_mhs_packets_total "service=\"$SVC4\",kind=\"stateless\"")"
-check "prometheus: readable for node_exporter, nothing left behind" "644 mhs.prom" \
-	"$(stat -c %a "$work/textfiles/mhs.prom") $(ls -A "$work/textfiles")"
+check "prometheus: a value" "0 $(mhs PktStateless)" "$(metrics) $(grep -F \
+	"ipvs_mhs_packets_total{" "$work/prom" |
+	sed -n "s/.*service=\"$SVC4\",kind=\"stateless\".* //p")"
 
 # wait
 weight 3 3
@@ -119,20 +109,6 @@ result "wait: still waits in the pin phase" "$(kill -0 $pid; echo $?)"
 windows 0 100
 wait $pid
 check "wait: ends when it is stable" "0 stable" "$? $(mhs State)"
-check "wait: said what it waited for" 1 \
-	"$(grep -c "^mhsstat: TCP $SVC4: transition, at most" "$work/progress")"
-pair reset
-
-# watch
-dr ipvsadm -C
-pair_services "1 2 3" mhs
-pair open 20
-flow_send c4 busy 3600
-# the core adds up the servers' packets every two seconds
-check "watch" 0 "$(status ms watch -t "$SVC4" --count 2 --interval 5s)"
-flow c4 stop
-rate=$(awk '/packets\/s/ { n = $2 } END { print n + 0 }' "$work/out")
-check_cmp "watch: packets a second" "$rate" -gt 0
 pair reset
 
 ms show --json >"$work/a"

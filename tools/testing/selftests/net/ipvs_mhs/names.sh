@@ -15,6 +15,7 @@
 reload() {
 	dr ipvsadm -C
 	unload_module
+	dmesg -C
 	insmod "$MHS_KO" ${1:+names=$1}
 }
 
@@ -24,58 +25,41 @@ service() {
 	{ echo "-A -t $VIP4:80 -s $*"; add_servers 1 2 3; } | dr ipvsadm -R
 }
 
-# is_mhs: does mhs run the service?
-is_mhs() {
-	[ -n "$(mhs State)" ]
+# runs NAME WANT: the scheduler's name, if there is a service, and whether mhs runs it
+runs() {
+	check "$1" "$2" "$(dr ipvsadm -Ln | awk -v s=$VIP4:80 '$2 == s { print $3 }'
+		)$([ -z "$(mhs State)" ] || echo " by mhs")"
 }
 
-# free_name: a name that front ends know and the kernel does not have.  Where
-# schedulers are modules any will do, mh first: its file is there.
-free_name() {
-	local name
-
-	for name in mh sh dh sed; do
-		unload_module ip_vs_$name
-		reload mhs,$name
-		service $name 2>/dev/null
-		if is_mhs; then
-			echo $name
-			return
-		fi
-	done
+# said NAME TEXT: the log has it, since the module was loaded
+said() {
+	kernel_said "$2"
+	result "$1" $?
 }
 
-# modules NAME...: of the kernel's, those that modprobe finds when the kernel
-# calls it, and ours if it is named
+# modules FILE...: those that modprobe finds when the kernel calls it
 modules() {
-	local dir name
+	local dir
 
 	dir=$work/root/lib/modules/$(uname -r)
 	rm -rf "$dir"
 	mkdir -p "$dir"
-	for name in "$@"; do
-		if [ "$name" = ip_vs_mhs ]; then
-			cp "$MHS_KO" "$dir"
-		else
-			cp "$(modinfo -F filename "$name")" "$dir"
-		fi
-	done
+	cp "$@" "$dir"
 	touch "$dir/modules.order" "$dir/modules.builtin"{,.modinfo}
 	depmod -b "$work/root"
 }
 
 # modprobe_here LINE...: what the kernel calls has these lines for its modprobe.d
 modprobe_here() {
-	rm -rf "$work/modprobe.d"
-	mkdir "$work/modprobe.d"
+	mkdir -p "$work/modprobe.d"
 	printf '%s\n' "$@" >"$work/modprobe.d/ip_vs_mhs.conf"
-	cat >"$work/modprobe" <<-EOF
+	cat >"$work/modprobe" <<-EOT
 		#!/bin/sh
 		MODPROBE_OPTIONS="-C $work/modprobe.d -d $work/root"
 		export MODPROBE_OPTIONS
 		[ ! -f $work/first ] || . $work/first
 		exec /sbin/modprobe "\$@"
-	EOF
+	EOT
 	chmod +x "$work/modprobe"
 	echo "$work/modprobe" >/proc/sys/kernel/modprobe
 }
@@ -90,25 +74,23 @@ forget() {
 # by_modprobe_d: with the lines of the document, $lines
 by_modprobe_d() {
 	forget
-	modules ip_vs_mhs
+	modules "$MHS_KO"
 	modprobe_here "${lines[@]}"
 	service "$name"
-	result "modprobe.d: the kernel asks for $name and gets mhs" \
-		"$(is_mhs; echo $?)"
+	runs "modprobe.d: the kernel asks for $name and gets mhs" "$name by mhs"
 	forget
-	! loaded && service mhs && is_mhs
-	result "the module is loaded by a service of mhs" $?
+	service mhs
+	runs "the module is loaded by a service of mhs" "mhs by mhs"
 	[ -n "$real" ] || return 0
 
 	forget
-	modules "ip_vs_$name"
+	modules "$real"
 	service "$name"
-	check "modprobe.d: no ip_vs_mhs for this kernel, its own $name runs" \
-		"$name no" "$(is_there) $(is_mhs && echo mhs || echo no)"
+	runs "modprobe.d: no ip_vs_mhs for this kernel, its own $name runs" "$name"
 	forget
 	modprobe_here "${lines[@]}"
 	service mhs 2>/dev/null
-	check "no ip_vs_mhs for this kernel: no mhs" "" "$(is_there)"
+	runs "no ip_vs_mhs for this kernel: no mhs" ""
 }
 
 # at_an_end: the module is asked for while a namespace ends.  Where the core asks
@@ -117,7 +99,7 @@ at_an_end() {
 	local pid err="" waits=""
 
 	forget
-	modules ip_vs_mhs
+	modules "$MHS_KO"
 	modprobe_here ""
 	# why: it keeps the namespace until it is killed
 	unshare -n sh -c "ip link set lo up && : >$work/up; exec sleep 300" &
@@ -126,7 +108,7 @@ at_an_end() {
 	if grep -qw __ip_vs_mutex /proc/kallsyms; then
 		waits=yes
 	fi
-	cat >"$work/first" <<-EOF
+	cat >"$work/first" <<-EOT
 		rm $work/first
 		kill $pid
 		for i in \$(seq 50); do
@@ -134,95 +116,73 @@ at_an_end() {
 			! grep -qs ip_vs_dst_event /proc/[0-9]*/stack || break
 			[ $waits ] || break
 		done
-	EOF
+	EOT
 	dr timeout -s KILL 100 ipvsadm -A -t $VIP4:80 -s mhs 2>"$work/err" ||
 		err=$(<"$work/err")
 	check "asked for while a namespace ends" \
 		"${waits:+Resource temporarily unavailable}" "$err"
 	[ -z "$err" ] || busywait 20 dr ipvsadm -A -t $VIP4:80 -s mhs
-	result "asked for again: the service is there" "$(is_mhs; echo $?)"
+	runs "asked for again: the service is there" "mhs by mhs"
 	! kill -0 $pid 2>/dev/null && [ ! -f "$work/first" ]
 	result "control: the namespace ended" $?
-}
-
-# is_there: the scheduler's name, if there is a service
-is_there() {
-	dr ipvsadm -Ln | awk -v s=$VIP4:80 '$2 == s { print $3 }'
 }
 
 # by_wlc: to wlc and back, with the flows of a service of the kernel's own scheduler
 by_wlc() {
 	forget
-	modules "ip_vs_$name" ip_vs_wlc ip_vs_mhs
-	modprobe_here ""
+	modules "$real" "$MHS_KO" "$(modinfo -F filename ip_vs_wlc)"
+	modprobe_here "${lines[@]}"
+	modprobe "ip_vs_$name"
 	service "$name" -b flag-2
 	flow c open 60
-	flow c ping
-	dmesg -C
-	"$work/modprobe" ip_vs_mhs "names=mhs,$name"
-	kernel_said "the kernel has a scheduler $name already"
-	result "running: the name is taken" $?
-	! is_mhs
-	result "running: the service is as it was" $?
-	unload_module
-
-	modprobe_here "${lines[@]}"
 	flow_send c busy 3600
 	dr ipvsadm -E -t $VIP4:80 -s wlc
 	modprobe -r "ip_vs_$name"
 	result "running: to wlc, and the other module goes" $?
 	"$work/modprobe" ip_vs_mhs
 	dr ipvsadm -E -t $VIP4:80 -s "$name"
-	is_mhs
-	result "running: the service is mhs" $?
+	runs "running: the service is mhs" "$name by mhs"
 	wait_settled
 	flow c stop
 	check "running: no flow broken" "60 0" "$(value flows) $(value broken)"
 	flow c reset
-	back
-}
 
-# back: to the kernel's own scheduler for good
-back() {
+	# for good
 	dr ipvsadm -E -t $VIP4:80 -s "$name" -b flag-2
-	result "control: with names= a change to $name changes nothing" \
-		"$(is_mhs; echo $?)"
+	runs "control: with names= a change to $name changes nothing" "$name by mhs"
 	dr ipvsadm -E -t $VIP4:80 -s wlc
 	"$work/modprobe" -r ip_vs_mhs
 	result "back: by wlc the module can go" $?
 	rm "$work/modprobe.d/ip_vs_mhs.conf"
 	"$work/modprobe" "ip_vs_$name"
 	dr ipvsadm -E -t $VIP4:80 -s "$name" -b flag-2
-	check "back: the kernel's own $name runs" "$name no" \
-		"$(is_there) $(is_mhs && echo mhs || echo no)"
+	runs "back: the kernel's own $name runs" "$name"
 }
 
-module=$(modinfo -F filename ip_vs_mh 2>/dev/null)
-[ -f "$module" ] && real=mh count=26 || real="" count=16
-plan "$count"
+# a name that front ends know and the kernel does not have: mh's file is there where
+# schedulers are modules
+real=$(modinfo -F filename ip_vs_mh 2>/dev/null)
+tests=23 name=mh
+[ -f "$real" ] || tests=15 name=sed real=""
+plan $tests
 modprobe -q ip_vs
 kernel_modprobe=$(</proc/sys/kernel/modprobe)
 defer eval "echo $kernel_modprobe >/proc/sys/kernel/modprobe"
 dmesg -n 1
 setup_net 3
+unload_module "ip_vs_$name"
 unload_at_end=yes
-insmod "$MHS_KO"
-name=$(free_name)
-note "the name $name is free"
 
-dmesg -C
 reload "mhs,$name,$name"
-kernel_said "new services with the scheduler $name are mhs"
-result "the log says which name mhs answers for" $?
+said "the log says which name mhs answers for" \
+	"new services with the scheduler $name are mhs"
 service "$name" -b flag-1,flag-2
-result "a service by that name is mhs" "$(is_mhs; echo $?)"
+runs "a service by that name is mhs" "$name by mhs"
 wait_settled
 flow_start c --host $VIP4 --timeout 8
 flow c open 60
 flow c ping
-check "its flows are served, without entries" "60 0" "$(value flows) $(entries)"
-check "ipvsadm shows it by that name" "$name" "$(is_there)"
-
+check "its flows are served, without entries" "60 0" "$(value flows) $(conns)"
 # the other scheduler's module comes too late
 ! modprobe -q "ip_vs_$name"
 result "the module of that name is not loaded beside" $?
@@ -234,27 +194,21 @@ flow c reset
 
 # a name that is none, and one that is taken
 modprobe -q ip_vs_rr
-dmesg -C
 reload "rr,mhs,,m.h,$name"
-kernel_said "new services with the scheduler m.h are mhs"
-result "a name that was mistyped is in the log" $?
-kernel_said "the kernel has a scheduler rr already"
-result "the log says that a name is taken" $?
+said "a name that was mistyped is in the log" \
+	"new services with the scheduler m.h are mhs"
+said "the log says that a name is taken" "the kernel has a scheduler rr already"
 service rr
-! is_mhs
-result "who has the name keeps it" $?
+runs "who has the name keeps it" rr
 service "$name"
-result "the other names are there" "$(is_mhs; echo $?)"
+runs "the other names are there" "$name by mhs"
 
 reload ""
 service "$name" 2>/dev/null
-! is_mhs
-result "control: without names= the service is not mhs" $?
+check "control: without names= the service is not mhs" "" "$(mhs State)"
 
-# where schedulers are modules, $name is mh
-load=/sbin/modprobe
 lines=("options ip_vs_mhs names=mhs,$name"
-	"install ip_vs_$name $load ip_vs_mhs || $load --ignore-install ip_vs_$name")
+	"install ip_vs_$name /sbin/modprobe ip_vs_mhs || /sbin/modprobe --ignore-install ip_vs_$name")
 by_modprobe_d
 at_an_end
 [ -z "$real" ] || by_wlc

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sockets in the namespaces of a test, and packets made by hand."""
+"""Sockets in the namespaces of a test, clients that hold flows, and packets made by
+hand.
+"""
+import collections
 import contextlib
 import ctypes
 import errno
 import os
 import socket
 import struct
+import sys
 import time
+import types
 
 CLONE_NEWNET = 0x40000000
 TCP, UDP, ICMP, ICMP6, SCTP = 6, 17, 1, 58, 132
 
 # Limits of waiting are for hangs: more patience where time is emulated
 PATIENCE = 6 if os.environ.get("KSFT_MACHINE_SLOW") else 1
-# of clients: the first one of this process, see flow_start of lib.sh, and the
-# last one of all; the kernel and tests take lower ones
-_first_port, LAST_PORT = int(os.environ.get("MHS_FIRST_PORT", 34000)), 64999
+PORTS = range(34000, 65000)     # of clients; the kernel and tests take lower ones
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -57,19 +60,99 @@ def until(test, wait_s=20):
     return True
 
 
-def bind_fresh(sock, host):
-    """To a port that no flow had before: the kernel, which shuffles its choice
-    every ten seconds, may come to one whose entry is still there."""
-    global _first_port
-    while _first_port <= LAST_PORT:
-        _first_port += 1
-        try:
-            sock.bind((host, _first_port - 1))
-            return
-        except OSError as err:
-            if err.errno != errno.EADDRINUSE:
-                raise
-    raise OSError(errno.EADDRINUSE, "no fresh port is left")
+class Flow:
+    def __init__(self, sock):
+        self.sock, self.server = sock, None
+
+
+def counted(pairs):
+    return " ".join(f"{key}={value}" for key, value in pairs)
+
+
+def number(word):
+    for kind in int, float:
+        with contextlib.suppress(ValueError):
+            return kind(word)
+    return word
+
+
+class Client:
+    """Holds flows.  It takes commands, one a line, on standard input.  A command is
+    the method of its name; the text that it returns is the answer, and if there is
+    none the report, a line of key=value pairs."""
+    counts = ()     # what is reported, beside flows and those of each server
+
+    def __init__(self, host="", bind="", first_port=None):
+        self.flows, self.source = [], bind
+        self.hosts = host.split(",")
+        self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # see flow_start of lib.sh
+        self.next_port = (first_port or int(os.environ.get(
+            "MHS_FIRST_PORT", PORTS[0]))) - PORTS[0]
+
+    def run(self):
+        # select() sees what is not read
+        with open(0, "rb", buffering=0) as commands:
+            while (line := commands.readline().decode()) not in ("", "quit\n"):
+                name, *words = line.split()
+                answer = getattr(self, "do_" + name)(*map(number, words))
+                if answer != "":
+                    print(answer or self.report(), flush=True)
+
+    def clear(self):
+        for name in self.counts:
+            setattr(self, name, 0)
+
+    def bind(self, sock, address=None):
+        """To a port that no flow had before: the kernel, which shuffles its
+        choice every ten seconds, may come to one whose entry is still there."""
+        for _ in PORTS:
+            port = PORTS[self.next_port % len(PORTS)]
+            self.next_port += 1
+            try:
+                sock.bind((address or self.source, port))
+                return
+            except OSError as err:
+                if err.errno != errno.EADDRINUSE:
+                    raise
+
+    def do_where(self):
+        return counted((f.sock.getsockname()[1], f.server)
+                       for f in self.flows) or " "
+
+    def do_close(self):
+        for flow in self.flows:
+            flow.sock.close()
+        self.flows = []
+
+    def report(self):
+        servers = collections.Counter(f.server for f in self.flows if f.server)
+        return counted([("flows", len(self.flows)),
+                        *((key, getattr(self, key)) for key in self.counts),
+                        *sorted(servers.items())])
+
+
+def options(words, known):
+    """--KEY VALUE; --KEY of what is False in @known; --KEY VALUE... of what is a list
+    there; the others are in rest.  argparse takes long to import in emulation."""
+    args = types.SimpleNamespace(**known, rest=[])
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        key = word.removeprefix("--")
+        if key == word:
+            args.rest.append(word)
+        elif key not in known:
+            sys.exit(f"no option {word}, there are --{' --'.join(known)}")
+        elif known[key] is False:
+            setattr(args, key, True)
+        elif isinstance(known[key], list):
+            setattr(args, key, [])
+            while words and not words[0].startswith("--"):
+                getattr(args, key).append(words.pop(0))
+        else:
+            setattr(args, key, type(known[key])(words.pop(0)))
+    return args
 
 
 def pack(addr):
@@ -127,8 +210,8 @@ def fragments(packet, size, ident):
                      at >> 3 | more << 13)
 
 
-def tcp(src, sport, dst, dport, flags=0x10, data=b"", seq=1, ident=0):
-    seg = struct.pack("!HHIIBBHHH", sport, dport, seq, 1, 5 << 4, flags, 8192,
+def tcp(src, sport, dst, dport, flags=0x10, data=b"", seq=1, ident=0, ack=1):
+    seg = struct.pack("!HHIIBBHHH", sport, dport, seq, ack, 5 << 4, flags, 8192,
                       0, 0) + data
     return ip(src, dst, TCP, summed(src, dst, TCP, seg, 16), ident)
 

@@ -61,7 +61,7 @@ look() {
 	dr cat /proc/net/ip_vs_mhs >>"$work/dumps"
 }
 
-# reader N: read it, whole or in small pieces, until told to stop
+# reader N: read it in pieces of that size, until told to stop
 reader() {
 	while [ ! -e "$work/stop" ]; do
 		dd if=/proc/net/ip_vs_mhs bs="$1" status=none
@@ -107,7 +107,8 @@ left=$(mhs NextMergeMs)
 falls() {
 	[ "$(mhs NextMergeMs)" -lt "$left" ]
 }
-result "hold: the time to the merge falls" "$(busywait 10 falls; echo $?)"
+busywait 10 falls
+result "hold: the time to the merge falls" $?
 check_cmp "hold: it is hold and pin" "$left" -gt 7000000
 
 to_pin
@@ -149,16 +150,10 @@ for n in 300 4096 65536; do
 done
 flow_send c4 busy 3600
 for i in 1 2 3 4 5 6 7 8; do
-	dr ipvsadm -R <<-EOF
-		-a -t $SVC4 -r 10.2.0.13:80 -g
-		-a -t $SVC6 -r [fd02::13]:80 -g
-		-e -t $SVC4 -r 10.2.0.12:80 -g -w $i
-		-e -t $SVC6 -r [fd02::12]:80 -g -w $i
-		-D -f 7
-		-d -t $SVC4 -r 10.2.0.13:80
-		-d -t $SVC6 -r [fd02::13]:80
-		-A -f 7 -s mhs
-	EOF
+	pair_edit -a 3 -g
+	pair_edit -e 2 -g -w $i
+	printf '%s\n' "-D -f 7" "-A -f 7 -s mhs" | dr ipvsadm -R
+	pair_edit -d 3
 done
 : >"$work/stop"
 flow c4 stop

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """HTTP/3 by aioquic: servers, and a client that moves in the middle of downloads.
 
-Each SERVER, NAMESPACE/ADDRESS/VIP or NAMESPACE/ADDRESS/VIP/KEY, is a process at VIP whose
-connection IDs have that address, with KEY encrypted.  It writes to the file --log a line
-when it is ready, and NAME stray CLIENT PORT for each packet of a connection that it does
-not know; NAME is the part of NAMESPACE before the hyphen.  /name is answered by it; what
-is sent to /chunks, by a chunk for each octet.
+usage: quic_real.py client PORT,... CERTIFICATE LOG SERVER...
+
+The certificate's file has its key, too.  Each SERVER, NAMESPACE/ADDRESS/VIP or
+NAMESPACE/ADDRESS/VIP/KEY, is a process at VIP whose connection IDs have that address,
+with KEY encrypted.  It writes to LOG a line when it is ready, and NAME stray CLIENT PORT
+for each packet of a connection that it does not know; NAME is the part of NAMESPACE before
+the hyphen.  /name is answered by it; what is sent to /chunks, by a chunk for each octet.
 
 The client is in the namespace of its caller.  It takes commands, one a line, on standard
 input; each is answered by one line of key=value pairs:
@@ -22,12 +24,12 @@ input; each is answered by one line of key=value pairs:
     rebind NAME [4|6]   from another port, as behind a NAT that forgot
     migrate NAME [4|6]  from the other address, with another connection ID
     end NAME            end the downloads; they succeed if all that was asked for came
-    ended NAME...       wait until these connections have ended
+    ended NAME          wait until these connections have ended
 
-ok says how many of the two succeeded, servers which server has answered each.  A
+ok says how many of the two succeeded, servers which server has answered each, ports the
+new ones.  A
 connection ends when it hears nothing for some seconds.
 """
-import argparse
 import asyncio
 import ctypes
 import os
@@ -117,13 +119,13 @@ class Server(QuicServer):
         super().datagram_received(data, addr)
 
 
-async def serve(args, name, address, vip, key=None):
+async def serve(ports, certificate, name, address, vip, key=None):
     configuration = QuicConfiguration(
         alpn_protocols=H3_ALPN, is_client=False, idle_timeout=3600)
-    configuration.load_cert_chain(args.certificate, args.certificate)
+    configuration.load_cert_chain(certificate, certificate)
     mhs_ids.issue(configuration, address, key)
     Responder.name = name.encode()
-    for port in args.ports.split(","):
+    for port in ports.split(","):
         await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: Server(configuration=configuration, create_protocol=Responder),
             local_addr=(vip, int(port)))
@@ -131,15 +133,15 @@ async def serve(args, name, address, vip, key=None):
     await asyncio.Event().wait()
 
 
-def fork_servers(args):
+def fork_servers(ports, certificate, log, *servers):
     # a line is one write
-    Server.log = open(args.log, "a", buffering=1, encoding="ascii")
-    for server in args.servers:
+    Server.log = open(log, "a", buffering=1, encoding="ascii")
+    for server in servers:
         namespace, *rest = server.split("/")
         if not os.fork():
             netlab.libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
             with netlab.netns(namespace):
-                asyncio.run(serve(args, namespace.split("-")[0], *rest))
+                asyncio.run(serve(ports, certificate, namespace.split("-")[0], *rest))
 
 
 class Connection(Http):
@@ -194,23 +196,23 @@ class Connection(Http):
 
 
 class Family:
-    """Connections of one family, by name."""
+    """Connections of one family, by name.  A command is the method of its name."""
+    port = FIRST_PORT
 
     def __init__(self, vip, *addresses):
         self.family = socket.AF_INET6 if ":" in vip else socket.AF_INET
         self.vip, self.addresses = vip, addresses
         self.connections = {}
 
-    def find(self, port, home, away, ports):
-        self.peer = (self.vip, port, 0, 0)[:2 if self.family == socket.AF_INET else 4]
-        answers = [list(self.answers(a, ports)) for a in self.addresses]
-        self.homes, *_ = self.whose(home, answers, ports)
-        self.away = list(self.whose(away, answers, ports))
-
-    @staticmethod
-    def whose(server, answers, ports):
-        for names in answers:
-            yield [p for p, name in zip(ports, names) if name == server]
+    async def find(self, port, home, away, number):
+        ports = range(self.port, self.port + int(number))
+        self.port = ports.stop
+        self.peer = (self.vip, int(port), 0, 0)[:2 if self.family == socket.AF_INET
+                                                else 4]
+        answers = [list(zip(ports, self.answers(a, ports))) for a in self.addresses]
+        self.homes = [p for p, name in answers[0] if name == home]
+        self.away = [[p for p, name in pairs if name == away] for pairs in answers]
+        return True
 
     def answers(self, address, ports):
         socks = [socket.socket(self.family, socket.SOCK_DGRAM) for _ in ports]
@@ -234,8 +236,9 @@ class Family:
         c.request()
         return await self.chunk(name)
 
-    def ask(self, name):
+    async def ask(self, name):
         self.connections[name].send(b"x")
+        return True
 
     async def chunk(self, name):
         c = self.connections[name]
@@ -246,9 +249,14 @@ class Family:
         self.away[n].append(self.away[n].pop(0))
         return self.away[n][-1]
 
-    async def move(self, name, n):
-        port = self.spare(n)
-        await self.connections[name].bind(self.addresses[n], port)
+    async def rebind(self, name, to=0):
+        port = self.spare(to)
+        await self.connections[name].bind(self.addresses[to], port)
+        return port
+
+    async def migrate(self, name):
+        port = await self.rebind(name, 1)
+        self.connections[name].change_connection_id()
         return port
 
     async def end(self, name):
@@ -259,92 +267,38 @@ class Family:
         c._transport.close()
         return ok and c.body == b"".join(map(chunk, range(c.asked)))
 
-    async def gone(self, name):
+    async def ended(self, name):
         c = self.connections[name]
         return await c.until(lambda: not c.http)
 
 
-class Client:
-    port = FIRST_PORT
-
-    def __init__(self):
-        self.families = {f: Family(*addresses)
-                         for f, addresses in FAMILIES.items()}
-
-    def of(self, which):
-        return [self.families[f] for f in which]
-
-    async def both(self, name, results):
-        """The line that says how many succeeded."""
-        oks = await asyncio.gather(*results)
-        servers = ",".join(f.connections[name].server for f in self.of("46"))
-        return f"ok={sum(oks)} servers={servers}"
-
-    async def find(self, port, home, away, number):
-        ports = range(self.port, self.port + int(number))
-        self.port = ports[-1] + 1
-        for f in self.of("46"):
-            f.find(int(port), home, away, ports)
-        return "ok=2"
-
-    async def spare(self):
-        f = self.families["4"]
+async def answer(families, what, *words):
+    """The line that says how many succeeded."""
+    if what == "spare":
+        f = families["4"]
         return f"home={f.homes.pop()} away={f.spare(0)}"
-
-    async def open(self, name):
-        return await self.both(name, [f.open(name) for f in self.of("46")])
-
-    async def chunk(self, name):
-        return await self.both(name, [f.chunk(name) for f in self.of("46")])
-
-    async def end(self, name):
-        return await self.both(name, [f.end(name) for f in self.of("46")])
-
-    async def ask(self, name, which="46"):
-        for f in self.of(which):
-            f.ask(name)
-        return "ok=1"
-
-    async def rebind(self, name, which="46"):
-        ports = [await f.move(name, 0) for f in self.of(which)]
-        return "ports=" + ",".join(map(str, ports))
-
-    async def migrate(self, name, which="46"):
-        ports = [await f.move(name, 1) for f in self.of(which)]
-        for f in self.of(which):
-            f.connections[name].change_connection_id()
-        return "ports=" + ",".join(map(str, ports))
-
-    async def ended(self, *names):
-        ended = await asyncio.gather(*(f.gone(n) for f in self.of("46")
-                                       for n in names))
-        return f"ended={sum(ended)}"
+    which, words = ((words[-1], words[:-1]) if words[-1] in families else
+                    ("46", words))
+    of = [families[f] for f in which]
+    results = await asyncio.gather(*(getattr(f, what)(*words) for f in of))
+    servers = ",".join(f.connections[words[0]].server for f in of
+                       if words[0] in f.connections)
+    return (f"ok={sum(map(bool, results))} servers={servers} "
+            f"ports={','.join(map(str, results))}")
 
 
 async def run_client():
-    client = Client()
+    families = {f: Family(*addresses) for f, addresses in FAMILIES.items()}
     loop = asyncio.get_running_loop()
     while True:
         words = (await loop.run_in_executor(None, sys.stdin.readline)).split()
         if not words or words[0] == "quit":
             break
         try:
-            print(await getattr(client, words[0])(*words[1:]), flush=True)
+            print(await answer(families, *words), flush=True)
         except (OSError, ValueError, IndexError, asyncio.TimeoutError) as err:
             print(f"ok=0 error={err!r}", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--ports", default="443", help="P,P,...")
-    parser.add_argument("--certificate", required=True, help="with its key")
-    parser.add_argument("--log", required=True)
-    parser.add_argument("what", choices=["client"])
-    parser.add_argument("servers", nargs="+", help="NAMESPACE/ADDRESS/VIP[/KEY]")
-    args = parser.parse_args()
-    fork_servers(args)
-    asyncio.run(run_client())
-
-
-main()
+fork_servers(*sys.argv[2:])
+asyncio.run(run_client())

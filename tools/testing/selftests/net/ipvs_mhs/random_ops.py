@@ -2,51 +2,31 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Random control operations, each compared with a reference: see random.sh.
 
+usage: random_ops.py SEED OPERATIONS SIZE MHS_TABLE TO FROM: descriptors of a client of
+flows.py
+
 Prints NAME<tab>0 or 1<tab>TEXT for each check.
 """
-import argparse
 import contextlib
 import os
 import random
 import socket
-import subprocess
 import sys
 import time
+import types
 
 sys.dont_write_bytecode = True
 
 sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)),
                              "../../../../../scripts"))
 
+from craft import (LONG_MS, PATIENCE, check, ipvsadm,  # noqa: E402
+                   mhs_state, until, vs_sysctl, windows)
 from mhsstat_lib import options, plan  # noqa: E402
 from reference import Reference, WRONG, server  # noqa: E402
 
-LONG = 3600000
 WEIGHTS = (0, 0, 1, 1, 1, 2, 3, 10, 50, 100)
 EARLY_S = 120   # without a flow
-
-
-def sysctl(**values):
-    for name, value in values.items():
-        with open("/proc/sys/net/ipv4/vs/" + name.replace("__", "/"), "w",
-                  encoding="ascii") as file:
-            file.write(str(value))
-
-
-def windows(hold, pin):
-    sysctl(mhs__hold_ms=hold, mhs__pin_ms=pin)
-
-
-def dump():
-    """/proc/net/ip_vs_mhs by service."""
-    with open("/proc/net/ip_vs_mhs", encoding="ascii") as file:
-        head, *rows = (line.split() for line in file)
-    found = {}
-    for row in rows:
-        row = dict(zip(head, row))
-        row["Hold+Pin"] = str(int(row["Hold"]) + int(row["Pin"]))
-        found[row["Prot"], row["Address:Port"]] = row
-    return found
 
 
 class Service:
@@ -94,27 +74,21 @@ class Run:
         self.caught, self.done = set(), {}
         self.compared = self.pinged = 0
         self.plan_faults, self.plans, self.other_plans = [], 0, 0
-        self.wait_s = 20 * args.patience
 
         def pool(text, port, n):
             return [server(text.format(11 + i), port) for i in range(n)]
 
         size = args.size
         self.services = [
-            Service("-t 10.9.0.1:80", ("TCP", "10.9.0.1:80"),
+            Service("-t 10.9.0.1:80", "TCP 10.9.0.1:80",
                     pool("10.2.0.{}", 80, 4), ("-g",), size),
-            Service("-t [fd09::1]:80", ("TCP", "[fd09::1]:80"),
+            Service("-t [fd09::1]:80", "TCP [fd09::1]:80",
                     pool("fd02::{}", 80, 8), ("-g", "-i"), size),
-            Service("-u 10.9.0.1:53", ("UDP", "10.9.0.1:53"),
+            Service("-u 10.9.0.1:53", "UDP 10.9.0.1:53",
                     pool("10.2.0.{}", 53, 8), ("-g", "-i"), size),
-            Service("-f 7", ("FWM", "7"), pool("10.2.0.{}", 0, 8), ("-g",),
+            Service("-f 7", "FWM 7", pool("10.2.0.{}", 0, 8), ("-g",),
                     size),
         ]
-
-    def ipvsadm(self, *lines):
-        subprocess.run(["ipvsadm", "-R"], input="\n".join(lines) + "\n",
-                       text=True, check=True)
-        dump()  # whoever reads has the tables rebuilt: packets need not wait
 
     def flow(self, *words):
         print(*words, file=self.args.to, flush=True)
@@ -122,14 +96,8 @@ class Run:
         return {k: int(v) for k, v in (w.split("=") for w in reply)}
 
     def until(self, condition):
-        end = time.monotonic() + self.wait_s
-        while time.monotonic() < end:
-            rows = dump()
-            if all(condition(rows.get(s.key, {})) for s in self.services):
-                return True
-            time.sleep(0.05)    # why: the pace of looks
-        self.faults.append("waited too long")
-        return False
+        if not until(lambda: all(condition(row) for row in mhs_state().values())):
+            self.faults.append("waited too long")
 
     def change(self, svc, line):
         """A command for a server of @svc.listed.  Near the end nobody can say
@@ -137,18 +105,18 @@ class Run:
         age = time.monotonic() - svc.changed_at
         if svc.right.early and age > EARLY_S - 10:
             # why: the end shows in nothing but a change
-            time.sleep(max(EARLY_S + 2 * self.args.patience - age, 0))
+            time.sleep(max(EARLY_S + 2 * PATIENCE - age, 0))
             for model in svc.models:
                 model.late()
         self.plan(svc, line)
-        self.ipvsadm(line)
+        ipvsadm([line])
         svc.changed(self.expire)
 
     def plan(self, svc, line):
         """Ask mhsstat what the command will do."""
         words = line.split()
         real = words[words.index("-r") + 1]
-        if svc.key[0] == "FWM":
+        if svc.key[:3] == "FWM":
             real += ":0"
         change = {"-a": "--add", "-e": "--weight", "-d": "--delete"}[words[0]]
         if change != "--delete":
@@ -163,7 +131,7 @@ class Run:
         for name, fate in svc.planned["deleted"].items():
             ours = self.flow("ping").get(f"s{int(name[7:9]) - 10}", 0) \
                 if svc is self.services[0] else 0
-            want = {"move" if svc.key[0] == "UDP" else
+            want = {"move" if svc.key[:3] == "UDP" else
                     "cut" if self.expire else "kept"}
             if not svc.right.listed[svc.real_of(name)] and not ours:
                 want.add("none")
@@ -176,7 +144,7 @@ class Run:
         if not said:
             return
         self.plans += 1
-        after = row.get("CandidatePrint")
+        after = row["CandidatePrint"]
         self.other_plans += said["print_before"] != after
         faults = [] if said["print_after"] == after else ["fingerprint"]
         if said["refused"] != (after == "0" * 16):
@@ -190,7 +158,7 @@ class Run:
 
     def packet(self, svc):
         """From this host; the answer does not matter."""
-        protocol, name = svc.key
+        protocol, name = svc.key.split()
         mark = int(name) if protocol == "FWM" else 0
         host, _, port = ("10.9.0.1:9" if mark else name).rpartition(":")
         family = socket.AF_INET6 if "[" in host else socket.AF_INET
@@ -239,7 +207,7 @@ class Run:
         weight = self.random.choice(WEIGHTS)
         line = self.line("-e", svc, real, weight)
         if weight == svc.listed[real]:
-            self.ipvsadm(line)
+            ipvsadm([line])
         else:
             svc.listed[real] = weight
             self.change(svc, line)
@@ -253,11 +221,11 @@ class Run:
     def op_flags(self, svc):
         """Of a live service: they change nothing that is shown."""
         flags = self.random.choice(("", " -b flag-1", " -b flag-2"))
-        self.ipvsadm(f"-E {svc.option} -s mhs{flags}")
+        ipvsadm([f"-E {svc.option} -s mhs{flags}"])
         return True
 
     def op_windows(self, _svc):
-        windows(self.random.choice((LONG, LONG // 2)), LONG)
+        windows(self.random.choice((LONG_MS, LONG_MS // 2)), LONG_MS)
         return True
 
     def op_expire(self, _svc):
@@ -266,20 +234,20 @@ class Run:
         if not self.expire:
             self.op_merge(None)
         self.expire = not self.expire
-        sysctl(expire_nodest_conn=int(self.expire))
+        vs_sysctl("expire_nodest_conn", int(self.expire))
         return True
 
     def op_merge(self, _svc):
         """Hold and pin end; flows that sent meanwhile are pinned."""
         first = self.services[0]
         with self.cutting(first, set(first.right.gone)):
-            windows(0, LONG)
-            self.until(lambda row: row.get("Hold") == "0")
+            windows(0, LONG_MS)
+            self.until(lambda row: row["Hold"] == "0")
             self.ping(0)
             windows(0, 100)
-            self.until(lambda row: row.get("State") == "stable" and
-                       row.get("Gone") == "0")
-            windows(LONG, LONG)
+            self.until(lambda row: row["State"] == "stable" and
+                       row["Gone"] == "0")
+            windows(LONG_MS, LONG_MS)
             for svc in self.services:
                 for model in svc.models:
                     model.merged()
@@ -292,10 +260,10 @@ class Run:
         lines = [self.line("-a", svc, s, w) for s, w in svc.listed.items()]
         self.random.shuffle(lines)
         for _ in range(5):
-            self.ipvsadm(f"-D {svc.option}", f"-A {svc.option} -s mhs", *lines)
-            self.until(lambda row: row.get("State") not in ("settling",
-                                                            "rebuilding"))
-            if dump()[svc.key]["State"] == "stable":
+            ipvsadm([f"-D {svc.option}", f"-A {svc.option} -s mhs", *lines])
+            self.until(lambda row: row["State"] not in ("settling",
+                                                        "rebuilding"))
+            if mhs_state()[svc.key]["State"] == "stable":
                 break
 
     def op_restore(self, svc):
@@ -322,14 +290,26 @@ class Run:
             self.flow_faults.append(f"{broken} to be broken: {reply}")
         return reply
 
+    @contextlib.contextmanager
     def cutting(self, svc, reals):
-        return Cut(self, svc is self.services[0], reals)
+        """Flows to these servers break meanwhile, and no others; then there are
+        new ones."""
+        if svc is not self.services[0] or not reals:
+            yield
+            return
+        reply = self.ping(0)
+        yield
+        self.ping(sum(reply.get(f"s{int(a) % 256 - 10}", 0) for a, _ in reals))
+        self.flow("reset")
+        self.flow("open", 24)
+        self.ping(0)
 
     def compare(self, name):
-        self.until(lambda row: row.get("State") in ("stable", "transition"))
-        rows = dump()
+        self.until(lambda row: row["State"] in ("stable", "transition"))
+        rows = mhs_state()
         for svc in self.services:
-            row = rows.get(svc.key, {})
+            row = rows[svc.key]
+            row["Hold+Pin"] = str(int(row["Hold"]) + int(row["Pin"]))
             svc.quiet()
             self.compare_plan(svc, row)
             self.compared += 1
@@ -344,32 +324,21 @@ class Run:
 
     def opening(self):
         """What each wrong reference must stumble over: servers come, one after
-        the other, and go again, one of an early service, two of one that has had
-        a flow; and one of an early service is drained."""
-        for svc, n in (self.services[3], 1), (self.services[1], 2):
-            if n == 2:
-                self.packet(svc)
-            new = [s for s in svc.pool if s not in svc.listed][:n]
-            for real in new:
+        the other, to an early service and to one that has had a flow."""
+        self.packet(self.services[1])
+        for svc in self.services[3], self.services[1]:
+            for real in [s for s in svc.pool if s not in svc.listed][:2]:
                 svc.listed[real] = 3
                 self.change(svc, self.line("-a", svc, real, 3))
                 self.compare("opening")
-            for real in new:
-                del svc.listed[real]
-                self.change(svc, self.line("-d", svc, real))
-                self.compare("opening")
-        svc, real = self.services[3], self.services[3].pool[0]
-        svc.listed[real] = 0
-        self.change(svc, self.line("-e", svc, real, 0))
-        self.compare("opening")
 
     def operate(self):
         names = ("add delete weight " * 4 + "add merge restore "
                  "restore packet flags windows expire").split()
-        windows(LONG, LONG)
-        sysctl(expire_nodest_conn=0)
+        windows(LONG_MS, LONG_MS)
+        vs_sysctl("expire_nodest_conn", 0)
         for svc in self.services:
-            self.ipvsadm(f"-A {svc.option} -s mhs")
+            ipvsadm([f"-A {svc.option} -s mhs"])
             svc.listed = {s: 1 for s in svc.pool[:4]}
             self.restore(svc)
             svc.changed(False)
@@ -394,49 +363,12 @@ class Run:
         self.ping(0)
 
 
-class Cut:
-    """Flows to these servers break meanwhile, and no others; then there are
-    new ones."""
-
-    def __init__(self, run, ours, reals):
-        self.run, self.reals = run, reals if ours else set()
-
-    def __enter__(self):
-        if self.reals:
-            reply = self.run.ping(0)
-            self.broken = sum(reply.get(f"s{int(a) % 256 - 10}", 0)
-                              for a, _ in self.reals)
-
-    def __exit__(self, *failed):
-        if self.reals and not any(failed):
-            self.run.ping(self.broken)
-            self.run.flow("reset")
-            self.run.flow("open", 24)
-            self.run.ping(0)
-
-
-def check(name, passed, text=""):
-    print(name, int(not passed), text, sep="\t")
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--seed", required=True, help="of the random numbers")
-    parser.add_argument("--operations", type=int, required=True,
-                        help="how many")
-    parser.add_argument("--size", type=int, required=True,
-                        help="slots of a table")
-    parser.add_argument("--table-program", required=True,
-                        help="mhs_table, for mhsstat plan")
-    parser.add_argument("--patience", type=int, default=1,
-                        help="wait so many times longer")
-    parser.add_argument("--to", type=int, required=True,
-                        help="descriptor: commands to a client of flows.py")
-    parser.add_argument("--from", type=int, required=True, dest="from_",
-                        help="descriptor: its answers")
-    args = parser.parse_args()
-    args.to = os.fdopen(args.to, "w", encoding="ascii")
-    args.from_ = os.fdopen(args.from_, encoding="ascii")
+    seed, operations, size, table_program, *client = sys.argv[1:]
+    args = types.SimpleNamespace(
+        seed=seed, operations=int(operations), size=int(size),
+        table_program=table_program, to=os.fdopen(int(client[0]), "w"),
+        from_=os.fdopen(int(client[1])))
     check("#", True, f"MHS_SEED={args.seed}")
     run = Run(args)
     run.operate()

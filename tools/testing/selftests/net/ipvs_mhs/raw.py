@@ -5,22 +5,22 @@
 
 The sources are one of
 
-    --net PREFIX        random addresses of it, random ports, until --count or
-                        --seconds is reached
+    --count N           random addresses of 10.64.0.0/10, random ports
     --src A --ports F-L the ports F to L of one address, in order; more such
                         addresses are each for the --dst of the same place
     --pairs             lines "ADDRESS PORT" on standard input, for the --dst
                         of their family
 
+--dports F-L: each in turn; --flags of F, S, R, P and A: all so, then all so, ...;
+--sctp CHUNK; --gre FROM TO: as a server of the second chance sends it back.
+
 Checksums are wrong on purpose unless --good: a director does not look at
 them, and a server that drops the segment leaves the machine to the director.
 Prints sent=N.
 """
-import argparse
 import itertools
 import struct
 import sys
-import time
 
 sys.dont_write_bytecode = True
 
@@ -31,36 +31,21 @@ IP_NODEFRAG = 22
 FLAGS = {"F": 1, "S": 2, "R": 4, "P": 8, "A": 16}
 
 
-class Sender:
-    def __init__(self, args, dst):
-        self.name, self.dst = dst, packed(dst)
-        self.flags = self.sent = 0
-        self.good, self.chunk, self.gre = args.good, args.sctp, args.gre
-        self.out = netlab.Sender()
-        if args.nodefrag:
-            self.out.socks[False].setsockopt(0, IP_NODEFRAG, 1)
-
-    def segment(self, src, sport, dport):
-        if self.chunk is not None:
-            return netlab.ip(src, self.dst, netlab.SCTP, struct.pack(
-                "!HHIIBBH", sport, dport, 1, 0, self.chunk, 0, 4))
-        # as after a SYN of the same source
-        packet = netlab.tcp(src, sport, self.dst, dport, self.flags,
-                            seq=1 if self.flags & FLAGS["S"] else 2)
-        return packet if self.good else packet[:-4] + bytes(4)
-
-    def send(self, src, sport, dport):
-        """src: packed address"""
-        packet, to = self.segment(src, sport, dport), self.name
-        if self.gre:
-            kind, to = 0x86dd if len(src) == 16 else 0x0800, self.gre[1]
-            packet = netlab.ip(*self.gre, 47, struct.pack(
-                "!HHI", 0x2000, kind, 0x6d687300) + packet)
-        try:
-            self.out(to, packet)
-            self.sent += 1
-        except OSError:     # no buffers: not sent
-            pass
+def packet_of(args, src, sport, dst, dport, flags):
+    """src, dst: packed addresses"""
+    if args.sctp >= 0:
+        return netlab.ip(src, dst, netlab.SCTP, struct.pack(
+            "!HHIIBBH", sport, dport, 1, 0, args.sctp, 0, 4))
+    # as after a SYN of the same source
+    packet = netlab.tcp(src, sport, dst, dport, sum(FLAGS[f] for f in flags),
+                        seq=1 if "S" in flags else 2)
+    if not args.good:
+        packet = packet[:-4] + bytes(4)
+    if args.gre:
+        packet = netlab.ip(*args.gre, 47, struct.pack(
+            "!HHI", 0x2000, 0x86dd if len(src) == 16 else 0x0800,
+            0x6d687300) + packet)
+    return packet
 
 
 def sources(args, src, pairs, size):
@@ -68,58 +53,38 @@ def sources(args, src, pairs, size):
     if args.pairs:
         yield from (pair for pair in pairs if len(pair[0]) == size)
     elif src:
-        addr = packed(src)
         for port in span(args.ports):
-            yield addr, port
+            yield packed(src), port
     else:
-        # these take long to import in emulation
-        import ipaddress
-        import random
+        import random   # takes long in emulation
 
-        net = ipaddress.ip_network(args.net)
-        base = int(net.network_address)
-        mask = net.num_addresses - 1
-        end = time.monotonic() + args.seconds
-        n = 0
-        while n < args.count and (n % 64 or time.monotonic() < end):
-            addr = base | random.getrandbits(8 * size) & mask
-            yield addr.to_bytes(size, "big"), random.randrange(1024, 65536)
-            n += 1
+        for _ in range(args.count):
+            yield (struct.pack("!I", 0x0a400000 | random.getrandbits(22)),
+                   random.randrange(1024, 65536))
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--dst", nargs="+", required=True)
-    parser.add_argument("--dports", default="80", help="F-L: each in turn")
-    parser.add_argument("--flags", nargs="+", default=["S"],
-                        help="of F, S, R, P and A: all so, then all so, ...")
-    parser.add_argument("--sctp", type=int, metavar="CHUNK")
-    parser.add_argument("--gre", nargs=2, metavar=("FROM", "TO"),
-                        help="as a server of the second chance sends it back")
-    parser.add_argument("--good", action="store_true")
-    parser.add_argument("--nodefrag", action="store_true")
-    parser.add_argument("--net", default="10.64.0.0/10")
-    parser.add_argument("--src", nargs="+", default=[])
-    parser.add_argument("--ports", default="1024-65535")
-    parser.add_argument("--pairs", action="store_true")
-    parser.add_argument("--count", type=int, default=1 << 62)
-    parser.add_argument("--seconds", type=float, default=600)
-    args = parser.parse_args()
-    dports = span(args.dports)
+    args = netlab.options(sys.argv[1:], {
+        "dst": [], "dports": "80", "flags": ["S"], "sctp": -1, "gre": [],
+        "good": False, "nodefrag": False, "src": [], "ports": "1024-65535",
+        "pairs": False, "count": 0})
     pairs = [(packed(addr), int(port)) for addr, port in
              map(str.split, sys.stdin if args.pairs else ())]
-    sent = 0
+    out, sent = netlab.Sender(), 0
+    if args.nodefrag:
+        out.socks[False].setsockopt(0, IP_NODEFRAG, 1)
     for dst, src in itertools.zip_longest(args.dst, args.src):
-        sender = Sender(args, dst)
+        to = packed(dst)
         for flags in args.flags:
-            sender.flags = sum(FLAGS[f] for f in flags)
-            for addr, sport in sources(args, src, pairs, len(sender.dst)):
-                for dport in dports:
-                    sender.send(addr, sport, dport)
-        sent += sender.sent
+            for addr, sport in sources(args, src, pairs, len(to)):
+                for dport in span(args.dports):
+                    try:
+                        out(args.gre[1] if args.gre else dst,
+                            packet_of(args, addr, sport, to, dport, flags))
+                        sent += 1
+                    except OSError:     # no buffers: not sent
+                        pass
     print(f"sent={sent}")
 
 
-if __name__ == "__main__":
-    main()
+main()

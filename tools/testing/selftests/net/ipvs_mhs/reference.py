@@ -13,8 +13,7 @@ import sys
 
 MASK = (1 << 64) - 1
 KEY = (0x243f6a8885a308d3, 0x13198a2e03707344)  # the module's default
-WRONG = ("turns", "undo waits", "at once", "forgets old", "never early",
-         "always early", "drains at once", "holds the dead")
+WRONG = ("turns", "at once", "forgets old", "never early")
 
 
 def siphash(words, last=None, c=2, d=4):
@@ -128,7 +127,6 @@ class Reference:
         self.listed, self.gone, self.empty = {}, set(), 0
         self.old = [None] * self.size
         self.cand = [None] * self.size
-        self.waiting = set()
         self.settling, self.early = True, self.wrong != "never early"
 
     def quiet(self):
@@ -137,8 +135,7 @@ class Reference:
 
     def flow(self):
         """A flow begins, if a server takes it."""
-        if any(self.cand) and self.wrong != "always early":
-            self.early = False
+        self.early &= not any(self.cand)
 
     def late(self):
         """Two minutes have gone."""
@@ -146,10 +143,8 @@ class Reference:
 
     def drains(self, listed):
         """Does a server get no new flows any more that is not dead?"""
-        if self.wrong == "holds the dead" and self.listed.keys() - listed.keys():
-            return True
-        return self.wrong != "drains at once" and any(
-            self.listed.get(s) and not weight for s, weight in listed.items())
+        return any(self.listed.get(s) and not weight
+                   for s, weight in listed.items())
 
     def corrects(self, listed):
         """Is that a correction of the first set of servers?"""
@@ -176,8 +171,6 @@ class Reference:
             return True
         if old == cand:
             return old is None
-        if self.wrong == "undo waits" and server == old:
-            self.waiting.add(i)
         if self.wrong == "forgets old" and server not in (old, cand):
             self.old[i] = cand
         return False
@@ -185,7 +178,6 @@ class Reference:
     def merged(self):
         """Every transition has ended, and the deleted are forgotten."""
         self.old = list(self.cand)
-        self.waiting = set()
         self.gone = set()
 
     def columns(self):
@@ -194,7 +186,6 @@ class Reference:
             if server not in self.ids:
                 self.ids[server] = server_id(server)
         stable = sum(a == b for a, b in zip(self.old, self.cand))
-        stable -= len(self.waiting)
         shown = {"Servers": len(self.listed), "Gone": len(self.gone),
                  "NoSlot": self.empty, "Size": self.size,
                  "Stable": stable, "Hold+Pin": self.size - stable,

@@ -7,9 +7,10 @@ dead; in each state of an entry, for mhs, mh and rr.
 Servers A and B share a service.  The flows are those of A, of which each cell has
 one of its own.
 
-Prints NAME<tab>0 or 1<tab>TEXT for each check, and adds the tables to a file.
+usage: strangers.py FAMILY NAMESPACE FILE
+
+Prints NAME<tab>0 or 1<tab>TEXT for each check, and adds the tables to the file.
 """
-import argparse
 import itertools
 import sys
 import time
@@ -18,8 +19,7 @@ sys.dont_write_bytecode = True
 
 import craft  # noqa: E402
 from craft import ACK, FIN, RST, SYN  # noqa: E402
-from matrix import CLIENT, MACS, REAL, VIP  # noqa: E402
-from matrix_cells import KNOBS, grid  # noqa: E402
+from matrix import KNOBS, MACS, grid  # noqa: E402
 
 FIRST, SENT, FAR = 1000, 2, 0x90000000  # numbers: first, bytes sent, a stranger's
 OPEN = 1000             # bytes in a SYN of Fast Open
@@ -35,14 +35,10 @@ KINDS = {
     "own SYN": [(SYN, FIRST)], "own SYN, silent": [(SYN, FIRST)],
     "SYN, its ACK": [(SYN, FAR), (ACK, FAR + 1)],
 }
-# what the flow itself has sent last, before the stranger comes
-STATES = {
-    "no entry": "plain", "no entry, held": "plain", "open": "entry",
-    "half-closed": "half", "handshake": "new", "Fast Open": "data",
-    "no entry, pin": "plain", "pinned": "pinned", "open, merged": "entry",
-    "half-closed, merged": "half", "pinned, merged": "pinned",
-    "pinned, half-closed": "pinned half",
-}
+# of the flow, when the stranger comes
+STATES = ("no entry", "no entry, held", "open", "half-closed", "handshake",
+          "Fast Open", "no entry, pin", "pinned", "open, merged",
+          "half-closed, merged", "pinned, merged", "pinned, half-closed")
 # (state, kind) that are worse than with mh, see "Attacks" in the page
 LIMITS = {(s, k) for s in STATES for k in ("SYN, its ACK", "own SYN, silent")
           if s not in ("no entry", "open", "open, merged")}
@@ -75,7 +71,7 @@ VARIANTS = {
 
 
 def check(name, bad):
-    print(name, int(bool(bad)), "; ".join(bad[:6]), sep="\t", flush=True)
+    craft.check(name, not bad, "; ".join(bad[:6]))
 
 
 class Flow:
@@ -83,48 +79,36 @@ class Flow:
         self.port, self.seq, self.server = port, FIRST, None
 
 
-class Lab:
-    def __init__(self, args):
-        self.family = args.family
-        self.wire = craft.Wire("dr", craft.DIRECTOR, craft.addr(CLIENT[4]),
-                               craft.addr("10.2.0.10"))
-        craft.enter(args.director)
-        self.vports, self.ports = itertools.count(5000), None
-        self.vport = self.method = None
+class Lab(craft.Service):
+    """One service after another"""
 
-    def real(self, what, n, more):
-        server = REAL[self.family].format(n, self.vport)
-        return f"{what} -t {self.name} -r {server} {more}"
+    def __init__(self, family, director):
+        super().__init__(family, 5000)
+        self.wire = craft.Wire("dr")
+        craft.enter(director)
+        self.ports = None
 
     def make(self, sched, method, more, limit=""):
-        self.vport, self.method = next(self.vports), method
+        super().__init__(self.family, self.port + 1)
         self.ports = itertools.count(20000)
-        vip = VIP[self.family] if self.family == 4 else f"[{VIP[6]}]"
-        self.name = f"{vip}:{self.vport}"
-        self.times(0, 100)
-        craft.ipvsadm([f"-A -t {self.name} -s {SCHEDS[sched]}{more}"] +
+        craft.windows(0, 100)
+        craft.ipvsadm([f"-A {self.name} -s {SCHEDS[sched]}{more}"] +
                       [self.real("-a", n, f"{method} -w 1{limit}")
                        for n in (11, 12)])
-        self.wait(lambda row: row["State"] == "stable")
-        self.times(3600000, 3600000)
+        craft.wait_all(craft.stable)
+        craft.windows(craft.LONG_MS, craft.LONG_MS)
 
-    def times(self, hold_ms, pin_ms):
-        craft.vs_sysctl("mhs/hold_ms", hold_ms)
-        craft.vs_sysctl("mhs/pin_ms", pin_ms)
-
-    def wait(self, test):
-        if not craft.until(lambda: all(map(test, craft.mhs_state().values()))):
-            raise SystemExit("strangers.py: waited too long")
+    def new(self, n):
+        return [Flow(next(self.ports)) for _ in range(n)]
 
     def send(self, packets):
         """packets: (flow, flags, number, data); returns who got them"""
         got = self.wire.ask(
-            (self.vport, f.port, craft.tcp(
-                craft.addr(CLIENT[self.family]), craft.addr(VIP[self.family]),
-                f.port, self.vport, flags, seq=seq & 0xffffffff, data=data))
+            (self.port, f.port, self.segment(f.port, flags, seq=seq & 0xffffffff,
+                                             data=data))
             for f, flags, seq, data in packets)
-        return [MACS.get(got[self.vport, p[0].port], got[self.vport,
-                         p[0].port]) for p in packets]
+        macs = [got[self.port, f.port] for f, *_ in packets]
+        return [MACS.get(mac, mac) for mac in macs]
 
     def say(self, flows, flags, data=b"", count=0):
         """The flows' own next packet: who got it."""
@@ -138,7 +122,7 @@ class Lab:
         """That many flows of the server @want, all of which have sent a little."""
         found = []
         while len(found) < n:
-            flows = [Flow(next(self.ports)) for _ in range(3 * n)]
+            flows = self.new(3 * n)
             got = self.say(flows, SYN, count=1)
             self.say(flows, ACK)
             found += [f for f in flows if got[f] == want]
@@ -166,8 +150,10 @@ class Lab:
                 words[c] = "kept" if got[f] == f.server else got[f]
         return {c: "moved" if w in ("A", "B") else w for c, w in words.items()}
 
-    def row(self, state, flows):
-        return {(state, kind): f for kind, f in zip(KINDS, flows)}
+    def rows(self, flows, states):
+        """The cells of states, of which each has flows by a name."""
+        return {(state, kind): f for state, name in states.items()
+                for kind, f in zip(KINDS, flows[name])}
 
     def table(self, sched, variant):
         method, more, sysctls = VARIANTS[variant]
@@ -175,49 +161,42 @@ class Lab:
             craft.vs_sysctl(name, value)
         self.make(sched, method, more if sched == "mhs" else "",
                   " -x 5000" if more else "")
-        n, out = len(KINDS), {}
         if variant == "after -p":
-            edit = f"-E -t {self.name} -s {SCHEDS[sched]}"
+            edit = f"-E {self.name} -s {SCHEDS[sched]}"
             craft.ipvsadm([edit + " -p 300"])
             craft.ipvsadm([edit])
         pools = {}
-        craft.vs_sysctl("mhs/stateless", 0)
-        for name in "entry", "half", "entry later", "half later":
-            pools[name] = self.begin("A", n)
-        craft.vs_sysctl("mhs/stateless", 1)
-        for name in "stable", "plain", "pin", "pinned", "pinned later", \
-                "pinned half":
-            pools[name] = self.begin("A", n)
+        for stateless, names in enumerate((
+                ("entry", "half", "entry later", "half later"),
+                ("stable", "plain", "pin", "pinned", "pinned later",
+                 "pinned half"))):
+            craft.vs_sysctl("mhs/stateless", stateless)
+            for name in names:
+                pools[name] = self.begin("A", len(KINDS))
         for name in "half", "half later":
             self.say(pools[name], FIN | ACK, count=1)
-        out.update(self.strange(self.row("no entry", pools["stable"])))
+        out = self.strange(self.rows(pools, {"no entry": "stable"}))
         craft.ipvsadm([self.real("-e", 11, f"{method} -w 0")])
-        self.wait(lambda row: row["State"] in ("stable", "transition"))
-        cells = {}
-        for state, name in (("no entry, held", "plain"), ("open", "entry"),
-                            ("half-closed", "half")):
-            cells.update(self.row(state, pools[name]))
-        out.update(self.strange({**cells, **self.handshakes()}))
+        craft.wait_all(craft.rebuilt)
+        pools.update(self.handshakes())
+        out.update(self.strange(self.rows(pools, {
+            "no entry, held": "plain", "open": "entry", "half-closed": "half",
+            "handshake": "handshake", "Fast Open": "Fast Open"})))
         if sched == "mhs":
             craft.vs_sysctl("mhs/hold_ms", 0)
-            self.wait(lambda row: row["Hold"] == "0")
+            craft.wait_all(craft.pinning)
         for name in "pinned", "pinned later", "pinned half":
             self.say(pools[name], ACK)
         self.say(pools["pinned half"], FIN | ACK, count=1)
-        cells = {}
-        for state, name in (("no entry, pin", "pin"), ("pinned", "pinned"),
-                            ("pinned, half-closed", "pinned half")):
-            cells.update(self.row(state, pools[name]))
-        out.update(self.strange(cells))
+        out.update(self.strange(self.rows(pools, {
+            "no entry, pin": "pin", "pinned": "pinned",
+            "pinned, half-closed": "pinned half"})))
         if sched == "mhs":
             craft.vs_sysctl("mhs/pin_ms", 100)
-            self.wait(lambda row: row["State"] == "stable")
-        cells = {}
-        for state, name in (("open, merged", "entry later"),
-                            ("half-closed, merged", "half later"),
-                            ("pinned, merged", "pinned later")):
-            cells.update(self.row(state, pools[name]))
-        out.update(self.strange(cells))
+            craft.wait_all(craft.stable)
+        out.update(self.strange(self.rows(pools, {
+            "open, merged": "entry later", "half-closed, merged": "half later",
+            "pinned, merged": "pinned later"})))
         craft.ipvsadm(["-C"])
         for name in sysctls:
             craft.vs_sysctl(name, 0)
@@ -225,16 +204,15 @@ class Lab:
 
     def handshakes(self):
         """New flows, between SYN and ACK; the own SYN is a repeat."""
-        cells = {}
-        for state, size in ("handshake", 0), ("Fast Open", OPEN):
-            flows = [Flow(next(self.ports)) for _ in KINDS]
-            got = self.say(flows, SYN, b"x" * size, 1 + size)
-            for f in flows:
+        pools = {}
+        for name, size in ("handshake", 0), ("Fast Open", OPEN):
+            pools[name] = self.new(len(KINDS))
+            got = self.say(pools[name], SYN, b"x" * size, 1 + size)
+            for f in got:
                 f.server = got[f]
-            cells.update(self.row(state, flows))
-        return cells
+        return pools
 
-    def client(self, flow, before, size, packets):
+    def claim(self, flow, before, size, packets):
         """What claims cost a new client with the flow's port; how long it took."""
         start, flow.seq = time.monotonic(), 7 * FIRST
         for flags, seq in before:
@@ -254,16 +232,16 @@ class Lab:
         craft.ipvsadm([self.real("-e", 11, "-g -w 0")])
         craft.vs_sysctl("mhs/hold_ms", 0)
         if sched == "mhs":
-            self.wait(lambda row: row["Hold"] == "0")
+            craft.wait_all(craft.pinning)
         out = {}
         for before, case in itertools.product(BEFORE, CLIENTS):
             took = CLAIM_S
             while took >= CLAIM_S:      # the machine stood still: another flow
                 flow = flows.pop()
                 if sched != "mhs":
-                    flow = Flow(next(self.ports))   # no entry either
-                out[before, case], took = self.client(flow, BEFORE[before],
-                                                      *CLIENTS[case])
+                    flow, = self.new(1)    # no entry either
+                out[before, case], took = self.claim(flow, BEFORE[before],
+                                                     *CLIENTS[case])
         craft.ipvsadm(["-C"])
         return out
 
@@ -277,16 +255,14 @@ class Lab:
             older = self.begin("A", 12)
             craft.ipvsadm([self.real(what, 11, more) for what, more in commands])
             words = [{*self.say(older, ACK).values()},
-                     {*self.say([Flow(next(self.ports)) for _ in range(40)],
-                                SYN).values()}]
-            self.times(0, 3600000)
+                     {*self.say(self.new(40), SYN).values()}]
+            craft.windows(0, craft.LONG_MS)
             if sched == "mhs":
-                self.wait(lambda row: row["Hold"] == "0")
+                craft.wait_all(craft.pinning)
             self.say(older, ACK)
-            self.times(0, 100)
+            craft.windows(0, 100)
             if sched == "mhs":
-                self.wait(lambda row: row["State"] == "stable" and
-                          row["Gone"] == "0")
+                craft.wait_all(craft.merged)
             words.insert(1, {*self.say(older, ACK).values()})
             for column, who in zip(("older", "later", "new"), words):
                 out[sched, way, column] = ", ".join(sorted(who))
@@ -295,51 +271,9 @@ class Lab:
         return out
 
 
-TEXT = """
-Dead in all ways
-================
-
-Who gets a flow of A when A is said to be dead: *older* at once, *later* after hold + pin,
-*new* flows.  *weight 0* (``ipvsadm -e -w 0``) is what keepalived says with
-``inhibit_on_failure`` and ldirectord with ``quiescent=yes``; *deleted* (``-d``) what both say
-without, also when a sorry server takes over, and kube-router of UDP; *weight 0, then deleted*
-kube-router of a pod that ends.  ``-x 1`` stands for a threshold below the number of flows,
-with ``flag-1`` and ``mh-fallback``.  Where A stands in a cell and is dead, those flows hang.
-B resets older flows of A.  keepalived.sh runs keepalived itself::
-
-{ways}
-
-A stranger's packets
-====================
-
-Somebody who sees nothing of a flow sends packets with its addresses and ports, and A drains.
-*kept*: the flow's next packet reaches its server.  *moved*: the packet reaches the other one.
-Behind a stroke stands what happens with ``mh`` and ``rr``, where that differs.  *open*: with an
-entry since the SYN, *pinned*: since a later packet, *half-closed*: after the client's FIN.
-*own SYN* is a repeat of the flow's own that comes late; *silent*, of a flow that has sent no
-data.  Direct routing, IPIP, IPv4, IPv6, with conntrack, ``secure_tcp=3``, after ``-p``::
-
-{strangers}
-
-What claims cost new clients in the pin phase, without a stranger, and after his SYN or ACK from
-the same port.  *lost*: packets that ``mhs`` drops, which the client sends again; ``mh`` and
-``rr`` lose none::
-
-{clients}
-"""
-
-
-def indented(head, rows):
-    return "\n".join("\t" + line for line in grid(head, rows).split("\n"))
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--director", required=True, help="its namespace")
-    parser.add_argument("--family", type=int, default=4, choices=(4, 6))
-    parser.add_argument("--table", required=True, help="file to add to")
-    args = parser.parse_args()
-    lab, ip = Lab(args), f"IPv{args.family}"
+    family, director, path = sys.argv[1:]
+    lab, ip = Lab(int(family), director), f"IPv{family}"
     for name in KNOBS:
         craft.vs_sysctl(name, int(name == "conn_reuse_mode"))   # the defaults
     first, *_ = VARIANTS
@@ -347,7 +281,7 @@ def main():
     clients, theirs = ({s: f(s) for s in SCHEDS} for f in (
         lab.clients, lambda s: lab.table(s, first)))
     for variant in VARIANTS:
-        if args.family == 6 and variant not in (first, "IPIP"):
+        if lab.family == 6 and variant not in (first, "IPIP"):
             continue
         mhs = theirs["mhs"] if variant == first else lab.table("mhs", variant)
         bad = [f"{s} x {k}: {mhs[s, k]}" for s, k in mhs
@@ -368,16 +302,15 @@ def main():
         return words[0] if len({*words}) == 1 else "/".join(
             dict.fromkeys(words) if words[1] == words[2] else words)
 
-    with open(args.table, "a") as f:
-        f.write(TEXT.format(
-            ways=indented(["said", *(f"{s}: {c}" for s in SCHEDS for c in
-                                     ("older", "later", "new"))],
-                          [[way, *(ways[s, way, c] for s in SCHEDS for c in
-                                   ("older", "later", "new"))] for way in WAYS]),
-            strangers=indented(["state", *KINDS], [
-                [s, *(cell(s, k) for k in KINDS)] for s in STATES]),
-            clients=indented(["client sends", *(b or "alone" for b in BEFORE)], [
-                [c, *(clients["mhs"][b, c] for b in BEFORE)] for c in CLIENTS])))
+    columns = [(s, c) for s in SCHEDS for c in ("older", "later", "new")]
+    with open(path, "a") as f:
+        f.write(
+            grid(["said", *map(": ".join, columns)],
+                 [[way, *(ways[s, way, c] for s, c in columns)] for way in WAYS]) +
+            grid(["state", *KINDS], [[s, *(cell(s, k) for k in KINDS)]
+                                     for s in STATES]) +
+            grid(["client sends", *(b or "alone" for b in BEFORE)],
+                 [[c, *(clients["mhs"][b, c] for b in BEFORE)] for c in CLIENTS]))
 
 
 if __name__ == "__main__":

@@ -27,34 +27,21 @@ loop() {
 	done
 }
 
-rounds() {
-	cat "$work/$1.rounds" 2>/dev/null || echo 0
-}
-
-SERVICES=("-t $VIP4:80" "-t [$VIP6]:80" "-u $VIP4:53" "-u [$VIP6]:443"
-	"--sctp-service $VIP4:80" "-f 7" "-u $VIP4:443")
+# a server's number stands for %
+SERVICES=("-t $VIP4:80 -r 10.2.0.1%:80" "-t [$VIP6]:80 -r [fd02::1%]:80"
+	"-u $VIP4:53 -r 10.2.0.1%:53" "-u [$VIP6]:443 -r [fd02::1%]:443"
+	"--sctp-service $VIP4:80 -r 10.2.0.1%:80" "-f 7 -r 10.2.0.1%:80"
+	"-u $VIP4:443 -r 10.2.0.1%:443")
 METHODS=(-g -g -g -i -m "-i --tun-type gue --tun-port 6080" "-i --tun-type gre")
 FLAGS=("" "-b flag-1" "-b flag-2" "-b flag-3" "-p 5" "-b flag-1,flag-3")
-
-# real SERVICE NUMBER: its address for -r
-real() {
-	local port=${1##*:}
-
-	[ "$port" -gt 0 ] 2>/dev/null || port=80
-	if [[ $1 = *\[* ]]; then
-		echo "[fd02::1$2]:$port"
-	else
-		echo "10.2.0.1$2:$port"
-	fi
-}
 
 base() {
 	local i svc
 
 	for svc in "${SERVICES[@]}"; do
-		echo "-A $svc -s mhs"
+		echo "-A ${svc% -r *} -s mhs"
 		for i in 1 2 3; do
-			echo "-a $svc -r $(real "$svc" $i) -g -w 1"
+			echo "-a ${svc/\%/$i} -g -w 1"
 		done
 	done
 }
@@ -78,7 +65,7 @@ change() {
 
 	for ((i = 0; i < 8; i++)); do
 		svc=${SERVICES[RANDOM % ${#SERVICES[@]}]}
-		server="$svc -r $(real "$svc" $((1 + RANDOM % 3)))"
+		server=${svc/\%/$((1 + RANDOM % 3))}
 		how=${METHODS[RANDOM % ${#METHODS[@]}]}
 		case $((RANDOM % 12)) in
 		[0-3]) todo+="-e $server -g -w $((RANDOM % 3))" ;;
@@ -86,7 +73,7 @@ change() {
 		[6-8]) todo+="-a $server -g -w 1" ;;
 		9) todo+="-e $server $how -w 1" ;;
 		10) todo+="-e $server -g -w 1 -x $((RANDOM % 2 * 100))" ;;
-		11) todo+="-E $svc -s mhs ${FLAGS[RANDOM % ${#FLAGS[@]}]}" ;;
+		11) todo+="-E ${svc% -r *} -s mhs ${FLAGS[RANDOM % ${#FLAGS[@]}]}" ;;
 		esac
 		todo+=$'\n'
 	done
@@ -152,11 +139,13 @@ namespace() {
 	done
 	n=$(ns "x$RANDOM")
 	ip netns add "$n"
-	ip -n "$n" link set lo up
-	ip -n "$n" addr add $VIP4/32 dev lo
-	ip -n "$n" link add d0 type dummy
-	ip -n "$n" addr add 10.2.0.9/24 dev d0
-	ip -n "$n" link set d0 up
+	ip -n "$n" -batch - <<-EOF
+		link set lo up
+		addr add $VIP4/32 dev lo
+		link add d0 type dummy
+		addr add 10.2.0.9/24 dev d0
+		link set d0 up
+	EOF
 	nsenter "--net=/run/netns/$n" ipvsadm -R <<<"$all"
 	nsenter "--net=/run/netns/$n" hping3 -q -S -c 20 -i u1000 -p 80 $VIP4
 	nsenter "--net=/run/netns/$n" ipvsadm -d -t $VIP4:80 -r 10.2.0.11:80
@@ -198,7 +187,7 @@ served=$(value "done")
 # what the slowest machines do
 least=$((1 + MHS_TORTURE_S / 300))
 for name in change knobs namespace; do
-	check_cmp "$name went on, rounds" "$(rounds $name)" -ge $least
+	check_cmp "$name went on, rounds" "$(cat "$work/$name.rounds")" -ge $least
 done
 check_cmp "the module was reloaded, times" "$(wc -l <"$work/reloads")" -ge $least
 note "$(<"$work/storm")"
