@@ -27,7 +27,7 @@ sys.path.insert(0, str(TOP / "scripts"))
 
 from mhsstat_lib import (check, cli, compare, lane, lookup, netlink, options,  # noqa: E402
                          plan, proc, prometheus, rules, servers, snapshot,
-                         stateful, text, watch)
+                         stateful, text, wait, watch)
 from ipvs_mhs_tool import (EXIT_FAILED, EXIT_PROBLEM, ToolError)  # noqa: E402
 
 RECORDED = Path(__file__).resolve().parent
@@ -1515,6 +1515,16 @@ class Drained(unittest.TestCase):
             got, _, err = self.wait("-t", "10.9.0.1:80")
             self.assertEqual((got, "only the server knows" in err),
                              (status, bool(names)), err)
+
+    def test_the_first_look_refuses_and_says_how_long(self):
+        kernel = Kernel(self)
+        kernel.host.second_chance = ("TCP 10.9.0.1:80",)
+        self.assertEqual(self.wait()[0], 125)   # though a connection is left
+        row = "UDP 10.9.0.2:80"
+        for state, ms, said in (("rebuilding", 8000, 0), ("transition", 7000, 7000)):
+            kernel.mhs = altered(kernel.mhs, row, State=state, StableMs=ms)
+            options = SimpleNamespace(drained=[], gone=False, service=[row])
+            self.assertEqual(wait.Pending().look(options)[1], said)
 
     def test_all_services_are_asked_in_any_order(self):
         for first in (False, True):
