@@ -163,7 +163,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	w = mhs_slot_read(mhs_slot_of(mhs, v6, p->saddr, p->sport));
 	p->server = mhs_server_at(mhs, mhs_slot_cand(w));
 	/* The way takes the carrier's place */
-	if (unlikely(!p->server || mhs_slot_tracked(w) || !mhs_slot_stable(w) ||
+	if (unlikely(!p->server || mhs_slot_tracked(w) ||
 		     !mhs_decide_is_short(w, READ_ONCE(p->server->state) |
 					  MHS_SRV_EXISTS | MHS_SRV_CARRIER, 0)))
 		return false;

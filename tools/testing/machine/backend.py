@@ -31,8 +31,9 @@ class Kernel:
         try:
             self.release = (self.root / "release").read_text().strip()
         except FileNotFoundError:
-            raise SystemExit(
-                f"kernel {name} is not there: run {HERE / 'setup'} {name}")
+            ours = name.startswith(("uml", "qemu", "kcsan"))
+            raise SystemExit(f"kernel {name} is not there: run "
+                             f"{HERE / ('build-kernel' if ours else 'setup')} {name}")
         self.image = self.root / "boot" / f"vmlinuz-{self.release}"
         self.module = self.root / module / "ip_vs_mhs.ko"
         # these are written by build-kernel alone
