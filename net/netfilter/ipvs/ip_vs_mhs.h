@@ -70,7 +70,7 @@
  *			server.nonce also control, under mhs.lock
  *
  *	control writes by WRITE_ONCE, others read by READ_ONCE:
- *		under mhs.lock	server.state, server.missed, dirty,
+ *		under mhs.lock	server.facts, server.missed, dirty,
  *				server.pin_older_until
  *		under net.lock	chance, net.fwm_services, net.backup
  *		in a work	addr_only
@@ -176,7 +176,7 @@ struct mhs_server {
 	struct ip_vs_dest	*dest;		/* holds a reference */
 	/* sends packets that have no connection entry, see above */
 	struct ip_vs_conn __rcu	*carrier;
-	mhs_srv_t		state;
+	mhs_srv_t		facts;		/* all but four, see mhs_server_facts() */
 	/* the way but for neigh is in the same cache line; 32 bit align less */
 	struct mhs_lane_record record;
 	struct hlist_node	node;		/* in mhs.by_dest */
@@ -468,7 +468,7 @@ struct mhs *mhs_icmp_quoted(struct netns_ipvs *ipvs,
 			    bool reply, struct mhs_error *e);
 struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
 			   struct mhs_error *e);
-bool mhs_icmp_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t);
+bool mhs_icmp_parse_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t);
 bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			   struct mhs_server *s, const struct mhs_tunnel *t,
 			   unsigned int *nf);
@@ -609,7 +609,7 @@ mhs_server_facts(const struct mhs_server *s, bool may_begin)
 
 	if (!s)
 		return 0;
-	facts = READ_ONCE(s->state) | MHS_SRV_EXISTS;
+	facts = READ_ONCE(s->facts) | MHS_SRV_EXISTS;
 	if (rcu_access_pointer(s->carrier))
 		facts |= MHS_SRV_CARRIER;
 	if (unlikely(facts & MHS_SRV_NEW_ENTRY) &&

@@ -132,24 +132,24 @@ int mhs_api_ingress(MHS_CTL_TABLE *table, int write, void *buffer, size_t *lenp,
 		    loff_t *ppos)
 {
 	struct mhs_net *mn = table->data;
+	struct mhs_lane_net *lane_net;
 	char text[512] = "";
-	struct mhs_lane_net *lane;
 	int err;
 
 	if (!*lenp)
 		return 0;
 	mutex_lock(&api_lock);
-	lane = rcu_dereference_protected(mn->lane_net,
-					 lockdep_is_held(&api_lock));
-	if (lane)
-		api_lane->devices(lane, text, sizeof(text));
+	lane_net = rcu_dereference_protected(mn->lane_net,
+					     lockdep_is_held(&api_lock));
+	if (lane_net)
+		api_lane->devices(lane_net, text, sizeof(text));
 	err = mhs_list_line(text, sizeof(text), write, buffer, lenp, ppos);
 	if (!err && write && *text)
 		err = api_open(mn);
-	lane = rcu_dereference_protected(mn->lane_net,
-					 lockdep_is_held(&api_lock));
-	if (!err && write && lane)
-		err = api_lane->set_devices(lane, text);
+	lane_net = rcu_dereference_protected(mn->lane_net,
+					     lockdep_is_held(&api_lock));
+	if (!err && write && lane_net)
+		err = api_lane->set_devices(lane_net, text);
 	mutex_unlock(&api_lock);
 	return err;
 }
@@ -159,7 +159,7 @@ int mhs_api_show(struct seq_file *seq, void *v)
 {
 	struct mhs_net *mn = mhs_net(seq_file_single_net(seq));
 	unsigned long n[MHS_LANE_MAX] = {};
-	const struct mhs_lane_net *lane;
+	const struct mhs_lane_net *lane_net;
 	const struct mhs *mhs;
 	int cpu, i;
 
@@ -171,10 +171,10 @@ int mhs_api_show(struct seq_file *seq, void *v)
 		n[MHS_LANE_FORWARDED] += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 	mutex_unlock(&mn->lock);
 	rcu_read_lock();
-	lane = rcu_dereference(mn->lane_net);
+	lane_net = rcu_dereference(mn->lane_net);
 	for_each_possible_cpu(cpu)
-		for (i = 1; lane && i < MHS_LANE_MAX; i++)
-			n[i] += READ_ONCE(per_cpu_ptr(lane->stats, cpu)[i]);
+		for (i = 1; lane_net && i < MHS_LANE_MAX; i++)
+			n[i] += READ_ONCE(per_cpu_ptr(lane_net->stats, cpu)[i]);
 	rcu_read_unlock();
 	for (i = 0; i < MHS_LANE_MAX; i++)
 		seq_printf(seq, "%s %lu\n", api_names[i], n[i]);

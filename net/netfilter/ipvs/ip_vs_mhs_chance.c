@@ -90,7 +90,7 @@ static bool chance_waits(const struct mhs_server *s)
 /* Are the flows of the server cut, or is it dead?  Then nobody asks it. */
 bool mhs_chance_lost(const struct mhs_server *s)
 {
-	if (READ_ONCE(s->state) & MHS_SRV_GONE && mhs_cutting(s->mhs->ipvs))
+	if (READ_ONCE(s->facts) & MHS_SRV_GONE && mhs_cutting(s->mhs->ipvs))
 		return true;
 	return READ_ONCE(s->missed) == MHS_MISSED_MAX && !mhs_chance_answers(s);
 }
@@ -525,8 +525,8 @@ u32 mhs_chance_former(u32 w, u32 n, const unsigned long *lost)
 		former = mhs_slot_second(w);
 	if (former == now || test_bit(former, lost))
 		former = MHS_IDX_NONE;
-	return (n & ~(MHS_IDX_MAX << MHS_OLD_SHIFT)) |
-	       former << MHS_OLD_SHIFT;
+	return (n & ~(MHS_IDX_MAX << MHS_OTHER_SHIFT)) |
+	       former << MHS_OTHER_SHIFT;
 }
 
 static void chance_show(struct seq_file *seq, const struct mhs *mhs,

@@ -14,7 +14,7 @@ u32 mhs_slot_change(u32 w, u32 idx, bool at_once, u32 first_stage)
 		return (w & MHS_TRACK) | idx;
 	if (mhs_slot_stable(w))
 		w = (w & MHS_TRACK) | first_stage << MHS_STAGE_SHIFT |
-		    old << MHS_OLD_SHIFT;
+		    old << MHS_OTHER_SHIFT;
 	return (w & ~MHS_IDX_MAX) | idx;
 }
 
@@ -51,7 +51,7 @@ static mhs_verdict_t decide_tracks(void)
 /* May an older flow get an entry?  If not, the pin phase ends the flow. */
 static bool decide_may_pin(mhs_srv_t server, mhs_facts_t facts)
 {
-	return !(facts & (MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY)) &&
+	return !(facts & (MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_AGAIN_NO_ENTRY)) &&
 	       !(server & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN));
 }
 
@@ -83,7 +83,7 @@ static mhs_verdict_t decide_to_old(u32 w, mhs_srv_t old, mhs_facts_t facts)
 /* The candidate takes no new flow.  Without another one the core sends ICMP. */
 static mhs_verdict_t decide_elsewhere(mhs_srv_t cand, mhs_facts_t facts)
 {
-	if (facts & MHS_ASK_SEARCHED || !mhs_decide_searches(cand, facts))
+	if (facts & MHS_AGAIN_SEARCHED || !mhs_decide_searches(cand, facts))
 		return decide_act(MHS_CORE);
 	return decide_act(MHS_SEARCH);
 }
@@ -100,7 +100,7 @@ static mhs_verdict_t decide_new_without(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	mhs_srv_t server = cut ? cand : old;
 
 	if (!(server & MHS_SRV_CARRIER) || server & MHS_SRV_NEW_ENTRY ||
-	    (cut && facts & MHS_ASK_SEARCHED))
+	    (cut && facts & MHS_AGAIN_SEARCHED))
 		return decide_tracks();
 	if (mhs_slot_stable(w))
 		count = MHS_CNT_STATELESS;
@@ -117,7 +117,7 @@ static mhs_verdict_t decide_new_flow(u32 w, mhs_srv_t old, mhs_srv_t cand,
 		return decide_elsewhere(cand, facts);
 	if (facts & MHS_PKT_NO_PORT)
 		return decide_act(MHS_DROP);
-	if (facts & MHS_ASK_NO_ENTRY)
+	if (facts & MHS_AGAIN_NO_ENTRY)
 		return decide_new_without(w, old, cand, facts);
 	/* mhs makes the entry: the core would drop the packet if that failed */
 	return mhs_verdict(MHS_NEW, MHS_CNT_CAND, MHS_TO_CAND | MHS_CONN);
@@ -146,7 +146,7 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 		       (stay_port && stable && !(old & MHS_SRV_IN));
 	bool to_old = in_hold && (stay_port ? udp_has_older(old) :
 					    !one && old & MHS_SRV_IN);
-	bool pins = facts & MHS_SVC_STATEFUL || (stay_port && (in_hold || !stable));
+	bool gets_entry = facts & MHS_SVC_STATEFUL || (stay_port && (in_hold || !stable));
 	enum mhs_cnt count = stable ? MHS_CNT_STATELESS :
 			     to_old ? MHS_CNT_OLD : MHS_CNT_CAND;
 	mhs_verdict_t to = to_old ? 0 : MHS_TO_CAND;
@@ -157,7 +157,7 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	if (facts & MHS_PKT_ERROR)
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
 	/* An entry would keep the flow on a server of a table not yet final */
-	if (pins && !one && !(facts & MHS_SVC_SETTLING) &&
+	if (gets_entry && !one && !(facts & MHS_SVC_SETTLING) &&
 	    decide_may_pin(server, facts))
 		return mhs_verdict(MHS_PIN, MHS_CNT_MAX, to | MHS_CONN);
 	if (server & MHS_SRV_CARRIER && !(server & MHS_SRV_NEW_ENTRY))
@@ -168,7 +168,7 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	/* The core would find the entry left, and a one-packet entry, which is
 	 * not hashed, cannot take its place.
 	 */
-	if (one || facts & MHS_ASK_NO_ENTRY)
+	if (one || facts & MHS_AGAIN_NO_ENTRY)
 		return decide_act(MHS_DROP);
 	return mhs_verdict(MHS_NEW, MHS_CNT_MAX, to | MHS_CONN);
 }

@@ -30,12 +30,12 @@
  *
  *	 31 30  29      26  25             13  12              0
  *	+-----+-----------+-----------------+-----------------+
- *	|track|   stage   |       old       |    candidate    |
+ *	|track|   stage   |      other      |    candidate    |
  *	+-----+-----------+-----------------+-----------------+
  *
  * candidate	index of the server for new flows; 0 is "no server"
- * old		index of the server for older flows; in a stable slot, which has one
- *		server, the former one, if the service has the second chance, else 0
+ * other	index of the old server, for older flows; in a stable slot, which has
+ *		one server, the former one, if the service has the second chance, else 0
  * stage	0 stable, 1..4 hold, 5..15 pin
  * track	two ages of "flows of this slot may have an entry"
  *
@@ -51,7 +51,7 @@
 
 #include "ip_vs_mhs_table.h"
 
-#define MHS_OLD_SHIFT		MHS_IDX_BITS
+#define MHS_OTHER_SHIFT		MHS_IDX_BITS
 #define MHS_STAGE_SHIFT		(2 * MHS_IDX_BITS)
 #define MHS_STAGE_MASK		0xfU
 #define MHS_STAGE_STABLE	0U
@@ -100,13 +100,13 @@ static inline bool mhs_slot_holding(u32 w)
 static inline u32 mhs_slot_old(u32 w)
 {
 	return mhs_slot_stable(w) ? mhs_slot_cand(w) :
-	       (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX;
+	       (w >> MHS_OTHER_SHIFT) & MHS_IDX_MAX;
 }
 
 /* The server of the slot that older flows do not go to */
 static inline u32 mhs_slot_second(u32 w)
 {
-	return mhs_slot_stable(w) ? (w >> MHS_OLD_SHIFT) & MHS_IDX_MAX :
+	return mhs_slot_stable(w) ? (w >> MHS_OTHER_SHIFT) & MHS_IDX_MAX :
 	       mhs_slot_cand(w);
 }
 
@@ -127,7 +127,7 @@ typedef u32 __bitwise mhs_verdict_t;
 #define MHS_FACT(N)	((__force mhs_facts_t)(N))
 #define MHS_VERDICT(N)	((__force mhs_verdict_t)(N))
 
-/* Facts of a server: what struct mhs_server.state holds ... */
+/* Facts of a server: what struct mhs_server.facts holds ... */
 #define MHS_SRV_IN		MHS_SRV(0x1U)	/* listed, weight > 0: gets new flows */
 #define MHS_SRV_GONE		MHS_SRV(0x2U)	/* deleted */
 #define MHS_SRV_NEW_ENTRY	MHS_SRV(0x4U)	/* new flows need an entry */
@@ -146,7 +146,7 @@ typedef u32 __bitwise mhs_verdict_t;
 #define MHS_SVC_FALLBACK	MHS_FACT(0x8U)	/* flag-1: pass over full servers */
 #define MHS_SVC_FLAGS		(MHS_SVC_PERSISTENT | MHS_SVC_ONE_PACKET | \
 				 MHS_SVC_FALLBACK)
-/* ... and its state */
+/* ... and the rest */
 #define MHS_SVC_SETTLING	MHS_FACT(0x100U)	/* the table is not final yet */
 #define MHS_SVC_BACKUP		MHS_FACT(0x200U)	/* the sync daemon adds entries */
 #define MHS_SVC_STATEFUL	MHS_FACT(0x400U)	/* stateless=0: all flows get entries */
@@ -161,9 +161,9 @@ typedef u32 __bitwise mhs_verdict_t;
 #define MHS_PKT_STAYS		MHS_FACT(0x800000U)	/* UDP of the stay_ports */
 #define MHS_PKT_ANSWERS		MHS_FACT(0x4000000U)	/* goes on with a handshake */
 #define MHS_PKT_ODD		MHS_FACT(0x8000000U)	/* perhaps QUIC, perhaps not */
-/* Facts of the question, once it was answered or a claim has refused */
-#define MHS_ASK_NO_ENTRY	MHS_FACT(0x1000000U)	/* limit, no memory, or a claim */
-#define MHS_ASK_SEARCHED	MHS_FACT(0x2000000U)	/* candidate from a search */
+/* Facts of a second question, after an act that failed or MHS_SEARCH */
+#define MHS_AGAIN_NO_ENTRY	MHS_FACT(0x1000000U)	/* limit, no memory, or a claim */
+#define MHS_AGAIN_SEARCHED	MHS_FACT(0x2000000U)	/* candidate from a search */
 
 /* Counters of a service; the order is that of the columns in /proc */
 enum mhs_cnt {
@@ -189,10 +189,10 @@ enum mhs_act {
 	MHS_CORE,	/* leave the packet to the core */
 	MHS_DROP,	/* the client resends */
 	MHS_FORWARD,	/* by the server's carrier */
-	/* make an entry; on failure ask again with MHS_ASK_NO_ENTRY */
+	/* make an entry; on failure decide again, with MHS_AGAIN_NO_ENTRY */
 	MHS_NEW,	/* for a new flow */
 	MHS_PIN,	/* for an older one */
-	MHS_SEARCH,	/* another server, then ask with MHS_ASK_SEARCHED */
+	MHS_SEARCH,	/* another server, then again with MHS_AGAIN_SEARCHED */
 };
 
 /* A verdict is one word: an act, what to count, and flags */
@@ -247,19 +247,19 @@ static inline bool mhs_decide_by_id(mhs_srv_t server)
 	       !(server & (MHS_SRV_NEW_ENTRY | MHS_SRV_METHOD));
 }
 
-/* Facts with which mhs_decide() must be asked in a stable slot, too */
-#define MHS_FACTS_LONG		(MHS_PKT_ERROR | MHS_SVC_ONE_PACKET | \
+/* Facts that need mhs_decide() in a stable slot, too */
+#define MHS_FACTS_SLOW		(MHS_PKT_ERROR | MHS_SVC_ONE_PACKET | \
 				 MHS_SVC_PERSISTENT | MHS_SVC_STATEFUL | \
 				 MHS_SVC_SETTLING)
 
 /* Does the packet, like almost all, just go to the server of its slot?  What
  * mhs_decide() would say then is MHS_FORWARD, MHS_CNT_STATELESS.
  */
-static inline bool mhs_decide_is_short(u32 w, mhs_srv_t server,
+static inline bool mhs_decide_is_quick(u32 w, mhs_srv_t server,
 				       mhs_facts_t facts)
 {
 	return server == (MHS_SRV_IN | MHS_SRV_EXISTS | MHS_SRV_CARRIER) &&
-	       mhs_slot_stable(w) && !(facts & MHS_FACTS_LONG);
+	       mhs_slot_stable(w) && !(facts & MHS_FACTS_SLOW);
 }
 
 mhs_verdict_t mhs_decide(u32 w, mhs_srv_t old, mhs_srv_t cand,

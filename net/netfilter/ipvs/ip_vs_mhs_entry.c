@@ -340,7 +340,7 @@ static bool entry_may_end(const struct mhs_question *q, const struct ip_vs_conn 
 		return false;
 	s = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
 	return s && s->dest == READ_ONCE(cp->dest) &&
-	       READ_ONCE(s->state) == MHS_SRV_IN;
+	       READ_ONCE(s->facts) == MHS_SRV_IN;
 }
 
 /* Send the packet by @by, the entry or a carrier, and put the entry, whose timer
@@ -520,7 +520,7 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 	struct tcphdr _th;
 
 	s = entry_pick(mhs, q->slot, mhs_slot_read(q->slot));
-	if (!s || READ_ONCE(s->state) & MHS_SRV_METHOD || !claim_can(cp))
+	if (!s || READ_ONCE(s->facts) & MHS_SRV_METHOD || !claim_can(cp))
 		return false;
 	by = rcu_dereference(s->carrier);
 	if (!by)
@@ -617,7 +617,7 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		/* 0: another CPU has just seen the handshake end */
 		claim = READ_ONCE(CLAIM_MADE(cp));
 		if (!claim || CLAIM_NOW - claim < CLAIM_YOUNG) {
-			q->facts |= MHS_ASK_NO_ENTRY;
+			q->facts |= MHS_AGAIN_NO_ENTRY;
 			/* Whoever waits for an entry of each flow waits on */
 			if (q->facts & MHS_SVC_STATEFUL)
 				mhs_count(mhs, MHS_CNT_CAPPED);

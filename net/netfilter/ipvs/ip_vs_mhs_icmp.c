@@ -135,7 +135,7 @@ static bool icmp_tunnel_of(const struct mhs_server *s,
 }
 
 /* Is it an error about a tunnel packet of IPVS over IPv4?  Then fill @t. */
-bool mhs_icmp_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t)
+bool mhs_icmp_parse_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t)
 {
 	unsigned int off = p->iph.len + sizeof(t->icmp);
 	const struct icmphdr *ih;

@@ -179,7 +179,7 @@ struct mhs_lane_net {
 /* A packet in a lane.  The caller sets mn to bytes, and protocol */
 struct mhs_lane_packet {
 	struct mhs_net			*mn;
-	struct mhs_lane_net		*lane;		/* of mn */
+	struct mhs_lane_net		*lane_net;	/* of mn */
 	/* the receiver, as the stack sees it: a bond, the device of a VLAN */
 	struct net_device		*in;
 	/* network header; MHS_LANE_HEADER_BYTES are readable, or all bytes */
@@ -226,8 +226,8 @@ struct mhs_lane_module {
 			  enum mhs_lane_why (*decide)(struct mhs_lane_packet *p));
 	int	(*net_init)(struct mhs_net *mn);
 	void	(*net_exit)(struct mhs_net *mn);
-	void	(*devices)(struct mhs_lane_net *lane, char *text, size_t size);
-	int	(*set_devices)(struct mhs_lane_net *lane, char *text);
+	void	(*devices)(struct mhs_lane_net *lane_net, char *text, size_t size);
+	int	(*set_devices)(struct mhs_lane_net *lane_net, char *text);
 };
 
 extern const struct mhs_lane_module ip_vs_mhs_lane;

@@ -60,13 +60,13 @@ static __always_inline u32 mhs_lane_generation(const struct mhs_net *mn)
 static __always_inline u32
 mhs_lane_generation_of(const struct mhs_lane_packet *p, u32 hop)
 {
-	return p->generation + 2 * atomic_read(&p->lane->next_hops[hop]);
+	return p->generation + 2 * atomic_read(&p->lane_net->next_hops[hop]);
 }
 
 /* Devices made one after the other have different places */
 static __always_inline atomic64_t *mhs_lane_in(const struct mhs_lane_packet *p)
 {
-	return p->lane->in[(u32)p->in->ifindex % MHS_LANE_INS];
+	return p->lane_net->in[(u32)p->in->ifindex % MHS_LANE_INS];
 }
 
 static __always_inline s64 mhs_lane_in_key(const struct mhs_lane_packet *p)
@@ -157,14 +157,14 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 	/* Pairs with the release in mhs_work() */
 	if (unlikely(smp_load_acquire(&mhs->settling) ||
 		     p->transport != IPPROTO_TCP ||
-		     MHS_FACT(READ_ONCE(svc->flags)) & MHS_FACTS_LONG ||
+		     MHS_FACT(READ_ONCE(svc->flags)) & MHS_FACTS_SLOW ||
 		     !READ_ONCE(p->mn->stateless)))
 		return false;
 	w = mhs_slot_read(mhs_slot_of(mhs, v6, p->saddr, p->sport));
 	p->server = mhs_server_at(mhs, mhs_slot_cand(w));
 	/* The way takes the carrier's place */
 	if (unlikely(!p->server || mhs_slot_tracked(w) ||
-		     !mhs_decide_is_short(w, READ_ONCE(p->server->state) |
+		     !mhs_decide_is_quick(w, READ_ONCE(p->server->facts) |
 					  MHS_SRV_EXISTS | MHS_SRV_CARRIER, 0)))
 		return false;
 	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
@@ -288,7 +288,7 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
  * MHS_LANE_MAX means: call mhs_lane_record_ask(), which alone passes false for @quick.
  */
 static __always_inline enum mhs_lane_why
-mhs_lane_ask_quick(struct mhs_lane_packet *p, u32 fit, bool quick)
+mhs_lane_ask(struct mhs_lane_packet *p, u32 fit, bool quick)
 {
 	if (likely(p->protocol == htons(ETH_P_IP)))
 		return lane_ask(p, false, fit | MHS_LANE_FIT_IPV4, quick);
@@ -311,7 +311,7 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 					   enum mhs_lane_why why)
 {
 	if (unlikely(why)) {
-		this_cpu_inc(p->lane->stats[why]);
+		this_cpu_inc(p->lane_net->stats[why]);
 		return;
 	}
 	if (likely(mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {

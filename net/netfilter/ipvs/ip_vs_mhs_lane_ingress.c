@@ -73,8 +73,8 @@ unsigned int mhs_lane_ingress_hook(void *priv, struct sk_buff *skb,
 	struct mhs_lane_packet p __uninitialized;
 	enum mhs_lane_why why;
 
-	p.lane = priv;
-	p.mn = p.lane->mn;
+	p.lane_net = priv;
+	p.mn = p.lane_net->mn;
 	p.in = state->in;
 	why = ingress_ask(&p, skb);
 	mhs_lane_count(&p, why);

@@ -18,45 +18,45 @@
 #include "ip_vs_mhs_lane_ask.h"
 
 /* The hook of @dev; without one NULL, or for NULL one that is free */
-static struct nf_hook_ops *main_hook(struct mhs_lane_net *lane,
+static struct nf_hook_ops *main_hook(struct mhs_lane_net *lane_net,
 				     const struct net_device *dev)
 {
 	int i;
 
 	ASSERT_RTNL();
 	for (i = 0; i < MHS_INGRESS_DEVICES; i++)
-		if (lane->ingress[i].dev == dev)
-			return &lane->ingress[i];
+		if (lane_net->ingress[i].dev == dev)
+			return &lane_net->ingress[i];
 	return NULL;
 }
 
-static void main_hook_del(struct mhs_lane_net *lane, struct nf_hook_ops *ops)
+static void main_hook_del(struct mhs_lane_net *lane_net, struct nf_hook_ops *ops)
 {
-	nf_unregister_net_hook(lane->mn->net, ops);
+	nf_unregister_net_hook(lane_net->mn->net, ops);
 	ops->dev = NULL;
 }
 
-static int main_hook_add(struct mhs_lane_net *lane, struct net_device *dev)
+static int main_hook_add(struct mhs_lane_net *lane_net, struct net_device *dev)
 {
-	struct nf_hook_ops *ops = main_hook(lane, NULL);
+	struct nf_hook_ops *ops = main_hook(lane_net, NULL);
 	int err;
 
 	*ops = (struct nf_hook_ops){
 		.hook		= mhs_lane_ingress_hook,
 		.dev		= dev,
-		.priv		= lane,
+		.priv		= lane_net,
 		.pf		= NFPROTO_NETDEV,
 		.hooknum	= NF_NETDEV_INGRESS,
 		/* before those of nftables */
 		.priority	= INT_MIN,
 	};
-	err = nf_register_net_hook(lane->mn->net, ops);
+	err = nf_register_net_hook(lane_net->mn->net, ops);
 	if (err)
 		ops->dev = NULL;
 	return err;
 }
 
-static int main_set_devices(struct mhs_lane_net *lane, char *text)
+static int main_set_devices(struct mhs_lane_net *lane_net, char *text)
 {
 	struct net_device *devs[MHS_INGRESS_DEVICES], *dev;
 	int i, k, n = 0, err = 0;
@@ -66,7 +66,7 @@ static int main_set_devices(struct mhs_lane_net *lane, char *text)
 	while (!err && (name = strsep(&text, " ,\t"))) {
 		if (!*name)
 			continue;
-		dev = __dev_get_by_name(lane->mn->net, name);
+		dev = __dev_get_by_name(lane_net->mn->net, name);
 		if (n == MHS_INGRESS_DEVICES)
 			err = -E2BIG;
 		else if (!dev)
@@ -78,26 +78,26 @@ static int main_set_devices(struct mhs_lane_net *lane, char *text)
 	}
 	/* A hook that goes drops what waits in NFQUEUE: not those that stay */
 	for (i = 0; i < MHS_INGRESS_DEVICES && !err; i++) {
-		for (k = 0; k < n && devs[k] != lane->ingress[i].dev; k++)
+		for (k = 0; k < n && devs[k] != lane_net->ingress[i].dev; k++)
 			;
-		if (k == n && lane->ingress[i].dev)
-			main_hook_del(lane, &lane->ingress[i]);
+		if (k == n && lane_net->ingress[i].dev)
+			main_hook_del(lane_net, &lane_net->ingress[i]);
 	}
 	for (i = 0; i < n && !err; i++)
-		if (!main_hook(lane, devs[i]))
-			err = main_hook_add(lane, devs[i]);
+		if (!main_hook(lane_net, devs[i]))
+			err = main_hook_add(lane_net, devs[i]);
 	rtnl_unlock();
 	return err;
 }
 
-static void main_devices(struct mhs_lane_net *lane, char *text, size_t size)
+static void main_devices(struct mhs_lane_net *lane_net, char *text, size_t size)
 {
 	const struct net_device *dev;
 	int i, len = 0;
 
 	rtnl_lock();
 	for (i = 0; i < MHS_INGRESS_DEVICES; i++) {
-		dev = lane->ingress[i].dev;
+		dev = lane_net->ingress[i].dev;
 		if (dev)
 			len += scnprintf(text + len, size - len, "%s%s",
 					 len ? " " : "", dev->name);
@@ -108,25 +108,25 @@ static void main_devices(struct mhs_lane_net *lane, char *text, size_t size)
 static int main_device_event(struct notifier_block *nb, unsigned long event,
 			     void *info)
 {
-	struct mhs_lane_net *lane = container_of(nb, typeof(*lane), devices_nb);
+	struct mhs_lane_net *lane_net = container_of(nb, typeof(*lane_net), devices_nb);
 	struct nf_hook_ops *ops;
 
 	/* the end of a device, or its way to another namespace */
 	if (event == NETDEV_UNREGISTER) {
-		ops = main_hook(lane, netdev_notifier_info_to_dev(info));
+		ops = main_hook(lane_net, netdev_notifier_info_to_dev(info));
 		if (ops)
-			main_hook_del(lane, ops);
+			main_hook_del(lane_net, ops);
 	}
-	mhs_lane_changed(&lane->mn->generation);
+	mhs_lane_changed(&lane_net->mn->generation);
 	return NOTIFY_DONE;
 }
 
 static int main_route_event(struct notifier_block *nb, unsigned long event,
 			    void *info)
 {
-	struct mhs_lane_net *lane = container_of(nb, typeof(*lane), routes_nb);
+	struct mhs_lane_net *lane_net = container_of(nb, typeof(*lane_net), routes_nb);
 
-	mhs_lane_changed(&lane->mn->generation);
+	mhs_lane_changed(&lane_net->mn->generation);
 	return NOTIFY_DONE;
 }
 
@@ -134,67 +134,67 @@ static int main_route_event(struct notifier_block *nb, unsigned long event,
 static int main_neighbour_event(struct notifier_block *nb, unsigned long event,
 				void *info)
 {
-	struct mhs_lane_net *lane = container_of(nb, typeof(*lane), neighbours_nb);
+	struct mhs_lane_net *lane_net = container_of(nb, typeof(*lane_net), neighbours_nb);
 	const struct neighbour *neigh = info;
 
 	if (event == NETEVENT_REDIRECT)
-		mhs_lane_changed(&lane->mn->generation);
+		mhs_lane_changed(&lane_net->mn->generation);
 	else if (event == NETEVENT_NEIGH_UPDATE &&
-		 net_eq(dev_net(neigh->dev), lane->mn->net))
-		mhs_lane_changed(&lane->next_hops[hash_ptr(neigh, MHS_LANE_HOP_BITS)]);
+		 net_eq(dev_net(neigh->dev), lane_net->mn->net))
+		mhs_lane_changed(&lane_net->next_hops[hash_ptr(neigh, MHS_LANE_HOP_BITS)]);
 	return NOTIFY_DONE;
 }
 
 static int main_net_init(struct mhs_net *mn)
 {
-	struct mhs_lane_net *lane = kvzalloc_obj(*lane, GFP_KERNEL_ACCOUNT);
+	struct mhs_lane_net *lane_net = kvzalloc_obj(*lane_net, GFP_KERNEL_ACCOUNT);
 	int err = -ENOMEM;
 
-	if (!lane)
+	if (!lane_net)
 		return err;
-	lane->mn = mn;
-	lane->stats = __alloc_percpu_gfp(MHS_LANE_MAX * sizeof(long),
-					 sizeof(long), GFP_KERNEL_ACCOUNT);
-	if (!lane->stats)
+	lane_net->mn = mn;
+	lane_net->stats = __alloc_percpu_gfp(MHS_LANE_MAX * sizeof(long),
+					     sizeof(long), GFP_KERNEL_ACCOUNT);
+	if (!lane_net->stats)
 		goto free;
-	lane->devices_nb.notifier_call = main_device_event;
-	lane->neighbours_nb.notifier_call = main_neighbour_event;
-	lane->routes_nb.notifier_call = main_route_event;
-	err = register_netdevice_notifier_net(mn->net, &lane->devices_nb);
+	lane_net->devices_nb.notifier_call = main_device_event;
+	lane_net->neighbours_nb.notifier_call = main_neighbour_event;
+	lane_net->routes_nb.notifier_call = main_route_event;
+	err = register_netdevice_notifier_net(mn->net, &lane_net->devices_nb);
 	if (err)
 		goto free;
 	/* Fails for a block that is registered only */
-	register_netevent_notifier(&lane->neighbours_nb);
+	register_netevent_notifier(&lane_net->neighbours_nb);
 	/* If it fails, only time tells of the one change that rt_genid_*() do
 	 * not count: a route of IPv6 was deleted
 	 */
-	register_fib_notifier(mn->net, &lane->routes_nb, NULL, NULL);
+	register_fib_notifier(mn->net, &lane_net->routes_nb, NULL, NULL);
 	/* No record is made before: of what nobody reports */
-	rcu_assign_pointer(mn->lane_net, lane);
+	rcu_assign_pointer(mn->lane_net, lane_net);
 	return 0;
 free:
-	free_percpu(lane->stats);
-	kvfree(lane);
+	free_percpu(lane_net->stats);
+	kvfree(lane_net);
 	return err;
 }
 
 static void main_net_exit(struct mhs_net *mn)
 {
 	/* The namespace's exit is the only one who writes, or reads without RCU */
-	struct mhs_lane_net *lane = rcu_dereference_protected(mn->lane_net, true);
+	struct mhs_lane_net *lane_net = rcu_dereference_protected(mn->lane_net, true);
 
 	/* -ENOENT if its registration failed */
-	unregister_fib_notifier(mn->net, &lane->routes_nb);
-	unregister_netevent_notifier(&lane->neighbours_nb);
+	unregister_fib_notifier(mn->net, &lane_net->routes_nb);
+	unregister_netevent_notifier(&lane_net->neighbours_nb);
 	/* This tells the end of each device, which takes the hook along */
-	unregister_netdevice_notifier_net(mn->net, &lane->devices_nb);
+	unregister_netdevice_notifier_net(mn->net, &lane_net->devices_nb);
 	RCU_INIT_POINTER(mn->lane_net, NULL);
-	/* Frames use @lane, in hooks also @mn, which may be freed without a
+	/* Frames use @lane_net, in hooks also @mn, which may be freed without a
 	 * grace period
 	 */
 	synchronize_net();
-	free_percpu(lane->stats);
-	kvfree(lane);
+	free_percpu(lane_net->stats);
+	kvfree(lane_net);
 }
 
 static void main_attach(unsigned int net_id,

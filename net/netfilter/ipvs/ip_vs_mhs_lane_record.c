@@ -117,7 +117,7 @@ enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 	if (why)
 		return why;
 	has = in_fit(p->in);
-	for (need = 0; need < ARRAY_SIZE(p->lane->in[0]); need++)
+	for (need = 0; need < ARRAY_SIZE(p->lane_net->in[0]); need++)
 		atomic64_set(&in[need],
 			     (has & need) == need ? mhs_lane_in_key(p) : 0);
 	fit &= ~has;
@@ -339,8 +339,8 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	return MHS_LANE_FORWARDED;
 }
 
-/* As mhs_lane_ask_quick(), for all packets */
+/* As mhs_lane_ask(), for all packets */
 enum mhs_lane_why mhs_lane_record_ask(struct mhs_lane_packet *p, u32 fit)
 {
-	return mhs_lane_ask_quick(p, fit, false);
+	return mhs_lane_ask(p, fit, false);
 }

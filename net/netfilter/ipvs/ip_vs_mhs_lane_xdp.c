@@ -17,7 +17,7 @@ unsigned int mhs_lane_xdp_net_id __read_mostly;
 
 #ifdef MHS_HAVE_KFUNCS
 
-static int xdp_lane_long(struct xdp_buff *xdp);
+static int xdp_lane_slow(struct xdp_buff *xdp);
 
 /* The bond of a member; NULL if the stack drops what the member receives.  Who
  * sees the handler has its data and the bond until the end of the RCU section.
@@ -109,7 +109,7 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	if (!quick && p->protocol == htons(ETH_P_8021Q) &&
 	    !xdp_untag(p, card, link))
 		return MHS_LANE_FRAME;
-	why = quick ? mhs_lane_ask_quick(p, MHS_LANE_FIT_XDP, true) :
+	why = quick ? mhs_lane_ask(p, MHS_LANE_FIT_XDP, true) :
 		      mhs_lane_record_ask(p, MHS_LANE_FIT_XDP);
 	if (unlikely(why))
 		return why;
@@ -181,7 +181,7 @@ static __always_inline void xdp_rewrite(const struct mhs_lane_packet *p,
 	memcpy(to + xdp_head(p) - 2, &p->way.proto, 2);
 }
 
-/* The whole kfunc; with @quick only where records tell, else xdp_lane_long() */
+/* The whole kfunc; with @quick only where records tell, else xdp_lane_slow() */
 static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 {
 	/* Pairs with the release in main_attach() */
@@ -195,12 +195,12 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	p.in = xdp->rxq->dev;
 	/* net_generic() would enter another section of RCU */
 	p.mn = rcu_dereference(dev_net(p.in)->gen)->ptr[id];
-	p.lane = rcu_dereference(p.mn->lane_net);
-	if (unlikely(!p.lane))
+	p.lane_net = rcu_dereference(p.mn->lane_net);
+	if (unlikely(!p.lane_net))
 		return 0;
 	why = xdp_ask(&p, xdp, quick);
 	if (quick && unlikely(why == MHS_LANE_MAX))
-		return xdp_lane_long(xdp);
+		return xdp_lane_slow(xdp);
 	if (likely(!why))
 		xdp_rewrite(&p, xdp);
 	/* Last: before, the way stays in registers */
@@ -208,7 +208,7 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	return likely(!why) ? p.way.ifindex : 0;
 }
 
-static noinline int xdp_lane_long(struct xdp_buff *xdp)
+static noinline int xdp_lane_slow(struct xdp_buff *xdp)
 {
 	return xdp_lane(xdp, false);
 }

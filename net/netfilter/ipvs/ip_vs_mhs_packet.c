@@ -209,26 +209,26 @@ mhs_verdict_t mhs_packet_decide(struct mhs_question *q)
 {
 	bool may_begin = q->facts & (MHS_PKT_NEW | MHS_PKT_CONNLESS);
 	struct mhs_server *old, *cand;
-	mhs_srv_t from, to;
+	mhs_srv_t old_facts, cand_facts;
 	mhs_verdict_t v;
 
 	cand = mhs_server_at(q->mhs, mhs_slot_cand(q->w));
-	to = mhs_server_facts(cand, may_begin);
+	cand_facts = mhs_server_facts(cand, may_begin);
 	q->server = cand;
-	if (likely(mhs_decide_is_short(q->w, to, q->facts)))
+	if (likely(mhs_decide_is_quick(q->w, cand_facts, q->facts)))
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
 				   q->facts & MHS_PKT_NEW ? MHS_CONN : 0);
 	old = cand;
-	from = to;
+	old_facts = cand_facts;
 	if (!mhs_slot_stable(q->w)) {
 		old = mhs_server_at(q->mhs, mhs_slot_old(q->w));
-		from = mhs_server_facts(old, may_begin);
+		old_facts = mhs_server_facts(old, may_begin);
 	}
-	v = mhs_decide(q->w, from, to, q->facts);
+	v = mhs_decide(q->w, old_facts, cand_facts, q->facts);
 	if (unlikely(mhs_verdict_act(v) == MHS_SEARCH)) {
 		cand = mhs_entry_search(q->mhs, q->slot);
-		to = mhs_server_facts(cand, may_begin);
-		v = mhs_decide(q->w, from, to, q->facts | MHS_ASK_SEARCHED);
+		cand_facts = mhs_server_facts(cand, may_begin);
+		v = mhs_decide(q->w, old_facts, cand_facts, q->facts | MHS_AGAIN_SEARCHED);
 	}
 	q->server = v & MHS_TO_CAND ? cand : old;
 	if (unlikely(v & MHS_TRACKS))
@@ -271,7 +271,7 @@ static unsigned int packet_act(struct mhs_question *q, struct mhs_packet *p)
 		/* MHS_NEW or MHS_PIN: mhs_packet_decide() has searched */
 		if (mhs_entry_new(q, p, v, &nf))
 			return nf;
-		q->facts |= MHS_ASK_NO_ENTRY;
+		q->facts |= MHS_AGAIN_NO_ENTRY;
 	}
 	if (unlikely(v & (MHS_CUTS | MHS_CONN))) {
 		if (v & MHS_CUTS && !packet_cut(q))
@@ -440,7 +440,7 @@ static bool packet_error_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 	struct mhs_error e;
 	struct mhs *mhs;
 
-	if (!mhs_icmp_tunnel(p, &t))
+	if (!mhs_icmp_parse_tunnel(p, &t))
 		return false;
 	mhs = mhs_icmp_quoted(ipvs, p, t.inner, false, &e);
 	if (!mhs)

@@ -134,7 +134,7 @@ bool mhs_server_refresh(struct mhs_server *s)
 		state |= MHS_SRV_NEW_ENTRY;
 	}
 	/* A packet may see this and no carrier: mhs_server_facts() reads both */
-	WRITE_ONCE(s->state, state | server_method(s));
+	WRITE_ONCE(s->facts, state | server_method(s));
 	mhs_lane_changed(&mhs->mn->generation);
 	s->weight = weight;
 	return changed;
@@ -196,7 +196,7 @@ struct mhs_server *mhs_server_find(const struct mhs *mhs,
 
 	lockdep_assert_held(&mhs->lock);
 	s = mhs_entry_server(mhs, dest);
-	return s && s->state & MHS_SRV_GONE ? NULL : s;
+	return s && s->facts & MHS_SRV_GONE ? NULL : s;
 }
 
 /* Make room for an index in servers[], which doubles; NULL without memory */
@@ -240,7 +240,7 @@ int mhs_server_add(struct mhs *mhs, struct ip_vs_dest *dest)
 
 	s = mhs_entry_server(mhs, dest);
 	if (s) {
-		if (s->state & MHS_SRV_GONE) {
+		if (s->facts & MHS_SRV_GONE) {
 			list_del(&s->list);
 			server_insert(s);
 			mhs_chance_new(s);
@@ -295,7 +295,7 @@ void mhs_server_gone(struct mhs_server *s)
 	struct mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
-	WRITE_ONCE(s->state, (s->state & MHS_SRV_METHOD) | MHS_SRV_GONE);
+	WRITE_ONCE(s->facts, (s->facts & MHS_SRV_METHOD) | MHS_SRV_GONE);
 	s->gone_until = jiffies + msecs_to_jiffies(mhs_time_hold_ms(mhs)) +
 			msecs_to_jiffies(mhs_time_pin_ms(mhs));
 	s->in_slots = true;
@@ -371,7 +371,7 @@ static bool server_outlived(const struct mhs_server *s)
 bool mhs_server_dies(struct mhs_server *s)
 {
 	lockdep_assert_held(&s->mhs->lock);
-	if ((s->weight > 0 && !(s->state & MHS_SRV_GONE)) ||
+	if ((s->weight > 0 && !(s->facts & MHS_SRV_GONE)) ||
 	    s->missed == MHS_MISSED_MAX || jiffies - s->probed < MHS_PROBE_EVERY)
 		return false;
 	s->probed = jiffies;

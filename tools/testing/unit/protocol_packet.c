@@ -68,7 +68,7 @@ bool protocol_packet_begins(const struct rules *r, struct protocol *s, u32 slot)
 	if (!protocol_has_flow(r)) {
 		/* All that matters is which servers it may use */
 		s->packet_word = (u32)mhs_slot_cand(w) |
-				 mhs_slot_old(w) << MHS_OLD_SHIFT |
+				 mhs_slot_old(w) << MHS_OTHER_SHIFT |
 				 1U << MHS_STAGE_SHIFT;
 		s->packet_slot = 0;
 		s->packet_new = 0;
@@ -177,7 +177,7 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 {
 	u32 w = s->packet_word, v;
 	u32 facts = (s->packet_new ? MHS_PKT_NEW : 0) |
-		    (room ? 0 : MHS_ASK_NO_ENTRY);
+		    (room ? 0 : MHS_AGAIN_NO_ENTRY);
 	u32 cand = s->packet_new ? s->packet_server : mhs_slot_cand(w);
 	u32 old = s->packet_new && !mhs_slot_stable(w) ?
 		  mhs_slot_old(w) : s->packet_server;
@@ -189,7 +189,7 @@ static u32 verdict(const struct rules *r, const struct protocol *s, bool room,
 	if (mhs_verdict_act(v) == MHS_SEARCH) {
 		cand = pick(s, cand);
 		v = mhs_decide(w, from, server_facts(s, cand),
-			       facts | MHS_ASK_SEARCHED);
+			       facts | MHS_AGAIN_SEARCHED);
 	}
 	*idx = v & MHS_TO_CAND ? cand : old;
 	return v;

@@ -31,9 +31,9 @@ struct rule {
 static const u32 words[] = {
 	0,
 	CAND,
-	CAND | OLD << MHS_OLD_SHIFT | MHS_STAGE_HOLD << MHS_STAGE_SHIFT,
-	CAND | OLD << MHS_OLD_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
-	OLD << MHS_OLD_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
+	CAND | OLD << MHS_OTHER_SHIFT | MHS_STAGE_HOLD << MHS_STAGE_SHIFT,
+	CAND | OLD << MHS_OTHER_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
+	OLD << MHS_OTHER_SHIFT | MHS_STAGE_PIN << MHS_STAGE_SHIFT,
 };
 
 #define KNOWN	MHS_SRV_EXISTS
@@ -59,7 +59,7 @@ static const u32 bits[] = {
 	MHS_SVC_SETTLING, MHS_SVC_STATEFUL,
 	MHS_PKT_NEW, MHS_PKT_ENDS, MHS_PKT_CONNLESS,
 	MHS_PKT_ERROR, MHS_PKT_NO_PORT, MHS_PKT_LEFT, MHS_PKT_STAYS,
-	MHS_ASK_NO_ENTRY, MHS_ASK_SEARCHED,
+	MHS_AGAIN_NO_ENTRY, MHS_AGAIN_SEARCHED,
 };
 
 static bool has(const struct answer *a, u32 facts)
@@ -111,7 +111,7 @@ static const char *stable_is_plain(const struct answer *a)
  */
 static const char *short_is_the_same(const struct answer *a)
 {
-	if (mhs_decide_is_short(a->w, a->old, a->facts) &&
+	if (mhs_decide_is_quick(a->w, a->old, a->facts) &&
 	    (a->act != MHS_FORWARD ||
 	     mhs_verdict_count(a->v) != MHS_CNT_STATELESS || a->v & MHS_CUTS ||
 	     !(a->v & MHS_CONN) != !has(a, MHS_PKT_NEW)))
@@ -140,7 +140,7 @@ static const char *pinned_in_time(const struct answer *a)
 {
 	if (!older(a) || !plain_service(a) || !(a->old & MHS_SRV_EXISTS) ||
 	    a->old & (MHS_SRV_GONE | MHS_SRV_ALL_ENTRY | MHS_SRV_FROZEN) ||
-	    has(a, MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY) ||
+	    has(a, MHS_PKT_ENDS | MHS_PKT_NO_PORT | MHS_AGAIN_NO_ENTRY) ||
 	    !(mhs_slot_pinning(a->w) || has(a, MHS_SVC_STATEFUL) ||
 	      a->old & MHS_SRV_PIN_OLDER))
 		return NULL;
@@ -150,7 +150,7 @@ static const char *pinned_in_time(const struct answer *a)
 static const char *new_get_entries(const struct answer *a)
 {
 	if (!has(a, MHS_PKT_NEW) || a->act != MHS_FORWARD ||
-	    has(a, MHS_PKT_ERROR | MHS_ASK_NO_ENTRY))
+	    has(a, MHS_PKT_ERROR | MHS_AGAIN_NO_ENTRY))
 		return NULL;
 	return a->stable && !has(a, MHS_SVC_STATEFUL) ? NULL :
 	       "a new flow got no entry";
@@ -180,10 +180,10 @@ static const char *ends_make_nothing(const struct answer *a)
 
 static const char *asked_twice_at_most(const struct answer *a)
 {
-	if (has(a, MHS_ASK_NO_ENTRY) &&
+	if (has(a, MHS_AGAIN_NO_ENTRY) &&
 	    (a->act == MHS_NEW || a->act == MHS_PIN))
 		return "asked for an entry again";
-	if (has(a, MHS_ASK_SEARCHED) && a->act == MHS_SEARCH)
+	if (has(a, MHS_AGAIN_SEARCHED) && a->act == MHS_SEARCH)
 		return "searched again";
 	return NULL;
 }
@@ -212,7 +212,7 @@ static const char *packets_are_counted(const struct answer *a)
 static const char *core_for_a_reason(const struct answer *a)
 {
 	bool flow = has(a, MHS_PKT_NEW | MHS_PKT_CONNLESS) && !has(a, MHS_PKT_ERROR);
-	bool other = !has(a, MHS_ASK_SEARCHED) && !a->takes &&
+	bool other = !has(a, MHS_AGAIN_SEARCHED) && !a->takes &&
 		     (!(a->cand & MHS_SRV_IN) || has(a, MHS_SVC_FALLBACK)) &&
 		     (a->w & MHS_IDX_MAX || !has(a, MHS_PKT_NEW));
 	u32 old = a->old & MHS_SRV_EXISTS ? a->old : a->cand;
@@ -223,7 +223,7 @@ static const char *core_for_a_reason(const struct answer *a)
 		return other ? NULL : "a search for no reason";
 	if (a->v & MHS_TRACKS)
 		return a->act == MHS_CORE && flow && !has(a, MHS_PKT_LEFT) &&
-		       (has(a, MHS_SVC_SETTLING | MHS_ASK_SEARCHED) ||
+		       (has(a, MHS_SVC_SETTLING | MHS_AGAIN_SEARCHED) ||
 			~(old & a->cand) & MHS_SRV_CARRIER ||
 			(old | a->cand) & MHS_SRV_NEW_ENTRY) ?
 		       NULL : "an entry of the core for no reason";
@@ -240,7 +240,7 @@ static const char *drops_for_a_reason(const struct answer *a)
 		right = has(a, MHS_PKT_NO_PORT);
 	else if (has(a, MHS_PKT_CONNLESS))
 		right = has(a, MHS_PKT_LEFT) &&
-			has(a, MHS_SVC_ONE_PACKET | MHS_ASK_NO_ENTRY);
+			has(a, MHS_SVC_ONE_PACKET | MHS_AGAIN_NO_ENTRY);
 	return a->act == MHS_DROP && !right ? "dropped for no reason" : NULL;
 }
 
@@ -316,7 +316,7 @@ static const char *udp_stays(const struct answer *a)
 static const char *udp_is_pinned(const struct answer *a)
 {
 	if (!has(a, MHS_PKT_STAYS) || !in_change(a) || !plain_service(a) ||
-	    has(a, MHS_PKT_ERROR | MHS_PKT_NO_PORT | MHS_ASK_NO_ENTRY))
+	    has(a, MHS_PKT_ERROR | MHS_PKT_NO_PORT | MHS_AGAIN_NO_ENTRY))
 		return NULL;
 	return a->act == MHS_FORWARD && (a->server & ~MHS_SRV_IN) == SENDS ?
 	       "UDP that is to stay got no entry" : NULL;
@@ -409,7 +409,7 @@ static bool every_fact(const void *arg)
 	for (i = 0; i < 1U << ARRAY_SIZE(bits); i++)
 		for (bit = 0; bit < 32; bit++) {
 			facts = subset(i) | 1U << bit;
-			if (mhs_decide_is_short(CAND, SENDS | MHS_SRV_IN, facts) &&
+			if (mhs_decide_is_quick(CAND, SENDS | MHS_SRV_IN, facts) &&
 			    possible(facts) &&
 			    !ask(arg, CAND, SENDS | MHS_SRV_IN,
 				 SENDS | MHS_SRV_IN, facts))
@@ -494,14 +494,14 @@ static u32 always_ends(u32 w, u32 old, u32 cand, u32 facts)
 static u32 forgets(u32 w, u32 old, u32 cand, u32 facts)
 {
 	return mhs_decide(w, old, cand,
-			  facts & ~(MHS_ASK_NO_ENTRY | MHS_ASK_SEARCHED));
+			  facts & ~(MHS_AGAIN_NO_ENTRY | MHS_AGAIN_SEARCHED));
 }
 
 static u32 uncounted(u32 w, u32 old, u32 cand, u32 facts)
 {
 	u32 v = mhs_decide(w, old, cand, facts);
 
-	return facts & MHS_ASK_NO_ENTRY ?
+	return facts & MHS_AGAIN_NO_ENTRY ?
 	       (v & ~MHS_COUNT) | MHS_CNT_MAX << MHS_COUNT_SHIFT : v;
 }
 
@@ -517,7 +517,7 @@ static u32 no_error(u32 w, u32 old, u32 cand, u32 facts)
 
 static u32 no_memory(u32 w, u32 old, u32 cand, u32 facts)
 {
-	return mhs_decide(w, old, cand, facts | MHS_ASK_NO_ENTRY);
+	return mhs_decide(w, old, cand, facts | MHS_AGAIN_NO_ENTRY);
 }
 
 static u32 leaves(u32 w, u32 old, u32 cand, u32 facts)
@@ -551,9 +551,9 @@ static const struct unit_test tests[] = {
 	RULE(sent_by_carrier, without_carrier, "sent without a carrier"),
 	RULE(stable_is_plain, stateful, "does more than forward"),
 	RULE(short_is_the_same, stateful, "differs from the long one"),
-	{ "short_by_every_fact", every_fact,
+	{ "quick_by_every_fact", every_fact,
 	  &(const struct rule){ short_is_the_same, mhs_decide }, NULL },
-	{ "catches_fact_to_come_short_by_every_fact", every_fact,
+	{ "catches_fact_to_come_quick_by_every_fact", every_fact,
 	  &(const struct rule){ short_is_the_same, fact_to_come },
 	  "differs from the long one" },
 	RULE(older_stay, swapped, "an older flow moved"),

@@ -207,7 +207,7 @@ static bool happen(const struct subject *subject, struct state *s, u32 event,
 /* What holds for every word there is */
 static const char *word_fault(const struct subject *subject, u32 w)
 {
-	u32 field = w >> MHS_OLD_SHIFT & MHS_IDX_MAX, n;
+	u32 field = w >> MHS_OTHER_SHIFT & MHS_IDX_MAX, n;
 	u32 cand = mhs_slot_cand(w), old = mhs_slot_old(w);
 
 	if (cand > SERVERS || old > SERVERS)

@@ -207,12 +207,12 @@ static void server_set(unsigned int i)
 	s->mhs = &world.mhs;
 	s->dest = dest;
 	s->idx = i;
-	s->state = states[state];
+	s->facts = states[state];
 	servers.s[i] = s;
 	hash_add(world.mhs.by_dest, &s->node,
 		 mhs_dest_bucket(&world.mhs, dest->af, &dest->addr, dest->port));
 	if (world_method(i) == METHOD_MASQ) {
-		s->state |= MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY;
+		s->facts |= MHS_SRV_ALL_ENTRY | MHS_SRV_NEW_ENTRY;
 		return;
 	}
 	conn_set(&world.carrier[i], i, method);
