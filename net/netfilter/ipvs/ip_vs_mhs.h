@@ -407,7 +407,7 @@ struct mhs_packet {
 	__be16			dport;
 	mhs_facts_t		facts;	/* of the packet alone */
 	struct ip_vs_proto_data	*ipsec;	/* AH or ESP, else NULL */
-	bool			first;	/* perhaps the first of a direction */
+	bool			maybe_reply; /* of a server on this host */
 	bool			quic;	/* to a QUIC port */
 };
 
@@ -421,7 +421,7 @@ struct mhs_question {
 };
 
 /* The packet that an ICMP error quotes */
-struct mhs_error {
+struct mhs_quote {
 	struct ip_vs_iphdr	quoted;
 	struct ip_vs_proto_data	*pd;
 	const union nf_inet_addr *client;	/* in quoted */
@@ -433,7 +433,7 @@ struct mhs_error {
 struct mhs_tunnel {
 	struct icmphdr		icmp;
 	struct iphdr		outer;
-	unsigned int		overhead;	/* bytes of the tunnel's headers */
+	unsigned int		tunnel_hlen;	/* bytes of the tunnel's headers */
 	unsigned int		inner;		/* offset of the packet in it */
 };
 
@@ -465,9 +465,9 @@ struct mhs_server *mhs_packet_id_server(const struct mhs *mhs, __be32 id);
 /* icmp */
 struct mhs *mhs_icmp_quoted(struct netns_ipvs *ipvs,
 			    const struct mhs_packet *p, unsigned int off,
-			    bool reply, struct mhs_error *e);
+			    bool reply, struct mhs_quote *e);
 struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
-			   struct mhs_error *e);
+			   struct mhs_quote *e);
 bool mhs_icmp_parse_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t);
 bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
 			   struct mhs_server *s, const struct mhs_tunnel *t,
@@ -510,6 +510,7 @@ static inline bool mhs_is_ipsec(u16 protocol)
 	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
 }
 
+/* Of the flags: a SYN alone begins a flow, and a plain ACK has no fact */
 static __always_inline mhs_facts_t mhs_tcp_facts(const struct tcphdr *th)
 {
 	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |

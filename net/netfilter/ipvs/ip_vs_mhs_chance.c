@@ -57,7 +57,7 @@ struct chance_gre {
 /* What was sent back */
 struct chance_packet {
 	struct mhs_packet	p;
-	struct mhs_error	e;
+	struct mhs_quote	e;
 	struct mhs		*mhs;
 	const union nf_inet_addr *client;
 	__be16			cport;
@@ -134,7 +134,7 @@ static struct mhs_server *
 chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 {
 	const struct mhs_servers *servers = rcu_dereference(mhs->servers);
-	u32 first = mhs_slot_old(w), second = mhs_slot_second(w), i = 0;
+	u32 first = mhs_slot_old(w), second = mhs_slot_spare(w), i = 0;
 	struct mhs_server *s, *other = mhs_server_at(mhs, second);
 
 	*drop = false;
@@ -522,7 +522,7 @@ u32 mhs_chance_former(u32 w, u32 n, const unsigned long *lost)
 	if (!mhs_slot_stable(n))
 		return n;
 	if (former == now || test_bit(former, lost))
-		former = mhs_slot_second(w);
+		former = mhs_slot_spare(w);
 	if (former == now || test_bit(former, lost))
 		former = MHS_IDX_NONE;
 	return (n & ~(MHS_IDX_MAX << MHS_OTHER_SHIFT)) |

@@ -104,7 +104,7 @@ static inline u32 mhs_slot_old(u32 w)
 }
 
 /* The server of the slot that older flows do not go to */
-static inline u32 mhs_slot_second(u32 w)
+static inline u32 mhs_slot_spare(u32 w)
 {
 	return mhs_slot_stable(w) ? (w >> MHS_OTHER_SHIFT) & MHS_IDX_MAX :
 	       mhs_slot_cand(w);
@@ -222,7 +222,9 @@ static inline mhs_verdict_t mhs_verdict(enum mhs_act act, enum mhs_cnt count,
 	       flags;
 }
 
-/* Must the caller look for an entry before the decision? */
+/* Must the caller look for an entry before the decision?  Where flows of the slot have
+ * one, or others make entries: the core or the sync daemon.
+ */
 static inline bool mhs_decide_looks(u32 w, mhs_facts_t facts)
 {
 	return mhs_slot_tracked(w) ||

@@ -218,7 +218,7 @@ static struct ip_vs_conn *entry_make(const struct mhs_question *q,
 	struct ip_vs_conn_param param;
 	struct ip_vs_conn *cp;
 
-	/* Mark first: packets look for the entry only in a tracked slot */
+	/* Track first: packets look for the entry only in a tracked slot */
 	mhs_slot_track(q->slot);
 	ip_vs_conn_fill_param(mhs->ipvs, mhs->af, p->iph.protocol,
 			      &p->iph.saddr, p->sport, &p->iph.daddr, p->dport,
@@ -488,7 +488,7 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 	mhs_count(mhs, MHS_CNT_TRACKED);
 	/* conn_reuse_mode: the core may reschedule a SYN, but not in a claim */
 	may_reuse = p->iph.protocol == IPPROTO_TCP ?
-		p->first && !mhs_entry_is_claim(cp) :
+		p->maybe_reply && !mhs_entry_is_claim(cp) :
 		!!(q->facts & MHS_PKT_NEW);
 	if (listed && !may_reuse && entry_is_plain(mhs, p, cp))
 		return entry_send(mhs, p, cp, cp, MHS_STAT_IN,

@@ -43,7 +43,7 @@ static bool icmp_is_error(const struct mhs_packet *p)
 /* The service of the packet quoted at @off, which went to a client if @reply */
 struct mhs *mhs_icmp_quoted(struct netns_ipvs *ipvs,
 			    const struct mhs_packet *p, unsigned int off,
-			    bool reply, struct mhs_error *e)
+			    bool reply, struct mhs_quote *e)
 {
 	const union nf_inet_addr *virtual;
 	const __be16 *port;
@@ -161,8 +161,8 @@ bool mhs_icmp_parse_tunnel(const struct mhs_packet *p, struct mhs_tunnel *t)
 	hlen = icmp_tunnel_hlen(p->skb, off + t->outer.ihl * 4, &t->outer);
 	if (hlen < 0)
 		return false;
-	t->overhead = t->outer.ihl * 4 + hlen;
-	t->inner = off + t->overhead;
+	t->tunnel_hlen = t->outer.ihl * 4 + hlen;
+	t->inner = off + t->tunnel_hlen;
 	return true;
 }
 
@@ -194,8 +194,8 @@ static unsigned int icmp_tunnel_done(struct netns_ipvs *ipvs,
 		dest_dst = rcu_dereference(s->dest->dest_dst);
 		if (dest_dst && (!mtu || mtu > dst_mtu(dest_dst->dst_cache)))
 			mtu = dst_mtu(dest_dst->dst_cache);
-		if (mtu > 68 + t->overhead)
-			mtu -= t->overhead;
+		if (mtu > 68 + t->tunnel_hlen)
+			mtu -= t->tunnel_hlen;
 		info = htonl(mtu);
 	}
 	if (!pskb_pull(skb, off))
@@ -232,7 +232,7 @@ bool mhs_icmp_tunnel_error(struct netns_ipvs *ipvs, struct mhs_packet *p,
 
 /* The service that sent what an ICMP error to this host quotes, or NULL */
 struct mhs *mhs_icmp_about(struct netns_ipvs *ipvs, const struct mhs_packet *p,
-			   struct mhs_error *e)
+			   struct mhs_quote *e)
 {
 	struct mhs *mhs;
 

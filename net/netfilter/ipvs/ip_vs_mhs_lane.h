@@ -60,7 +60,7 @@
  * record says.  So a record made of old facts has an old generation.
  *
  * Packets make the records, without a lock.  Those of devices and services are
- * one word, true whoever writes last.  Who makes one of a way claims it by a
+ * one word, true whoever writes last.  Who makes one of a way takes it by a
  * compare-and-exchange of the key that it saw before, else leaves it to others;
  * while the words change the key is MHS_LANE_WRITING, whose generation no namespace
  * has.  A reader compares the key before (acquire) and after (read barrier) it
@@ -96,7 +96,7 @@ struct mhs_lane_way {
 	/* 0 if out cannot send frames that come by another, or adds a tag */
 	u32			ifindex;
 	u16			mtu;		/* without the tunnel's header */
-	u16			outer;		/* length of that header, or 0 */
+	u16			tunnel_hlen;	/* length of that header, or 0 */
 	u64			eth8;		/* Ethernet header: 8 bytes */
 	u32			eth4;		/* the next 4 */
 	__be16			proto;		/* the Ethernet type */
@@ -116,7 +116,7 @@ struct mhs_lane_record {
 	/* generation, and above it hop: next_hops[hop] counts for way.neigh */
 	atomic64_t		key;
 	struct mhs_lane_way way;
-	struct mhs_lane_ends	ends;		/* with way.outer */
+	struct mhs_lane_ends	ends;		/* with way.tunnel_hlen */
 };
 
 /* Is a device fit for a lane? */
@@ -151,7 +151,8 @@ enum mhs_lane_why {
 	MHS_LANE_NEIGHBOUR,	/* next hop not known to be alive, or local */
 	MHS_LANE_MTU,		/* too long for the path */
 	MHS_LANE_DEVICE,	/* receiving or output device unfit for a lane */
-	MHS_LANE_MAX
+	MHS_LANE_MAX,
+	MHS_LANE_UNTOLD = MHS_LANE_MAX	/* records do not tell: ask for all packets */
 };
 
 /* Devices that the sysctl ingress can name */
@@ -176,7 +177,7 @@ struct mhs_lane_net {
 #define MHS_LANE_HEADER_BYTES	(sizeof(struct ipv6hdr) + \
 				 sizeof(struct udphdr) + MHS_QUIC_BYTES)
 
-/* A packet in a lane.  The caller sets mn to bytes, and protocol */
+/* A packet in a lane.  The caller sets mn to bytes, and ethertype */
 struct mhs_lane_packet {
 	struct mhs_net			*mn;
 	struct mhs_lane_net		*lane_net;	/* of mn */
@@ -187,7 +188,7 @@ struct mhs_lane_packet {
 	unsigned int			bytes;		/* from ip on */
 	unsigned int			len;		/* by the header */
 	u32				generation;	/* of mn, odd */
-	__be16				protocol;	/* Ethernet type */
+	__be16				ethertype;
 	u8				transport;	/* IPPROTO_* */
 	const union nf_inet_addr	*saddr;		/* in the packet */
 	const union nf_inet_addr	*daddr;
@@ -199,7 +200,7 @@ struct mhs_lane_packet {
 	struct mhs_server		*server;
 	struct mhs_lane_way		way;
 	struct mhs_lane_ends		ends;
-	unsigned int			head;		/* XDP: Ethernet header */
+	unsigned int			eth_hlen;	/* XDP: as received */
 };
 
 /* Packets of a service that lanes have forwarded, a mask of enum mhs_cnt */

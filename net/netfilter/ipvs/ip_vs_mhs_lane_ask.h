@@ -38,7 +38,7 @@ enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit);
 enum mhs_lane_why mhs_lane_record_local(const struct mhs_lane_packet *p);
 enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p);
 
-static __always_inline unsigned int lane_head(bool v6)
+static __always_inline unsigned int lane_ip_hlen(bool v6)
 {
 	return v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 }
@@ -77,13 +77,13 @@ static __always_inline s64 mhs_lane_in_key(const struct mhs_lane_packet *p)
 /* Read addresses and ports as TCP has them; lane_parse_rest() checks that */
 static __always_inline bool lane_parse(struct mhs_lane_packet *p, bool v6)
 {
-	const struct udphdr *ports = p->ip + lane_head(v6);
+	const struct udphdr *ports = p->ip + lane_ip_hlen(v6);
 	const struct ipv6hdr *ipv6 = p->ip;
 	const struct iphdr *ipv4 = p->ip;
 	const u8 *first = p->ip;
 
 	/* also fragments, which lane_parse_rest() tells */
-	if (unlikely(p->bytes < lane_head(v6) + sizeof(*ports) ||
+	if (unlikely(p->bytes < lane_ip_hlen(v6) + sizeof(*ports) ||
 		     (v6 ? *first >> 4 != 6 : *first != 0x45)))
 		return false;
 	p->transport = v6 ? ipv6->nexthdr : ipv4->protocol;
@@ -110,7 +110,7 @@ static __always_inline u32 lane_sum(const struct iphdr *ih)
  */
 static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
 {
-	unsigned int need = lane_head(v6) + sizeof(struct udphdr);
+	unsigned int need = lane_ip_hlen(v6) + sizeof(struct udphdr);
 	const struct ipv6hdr *ipv6 = p->ip;
 	const struct iphdr *ipv4 = p->ip;
 
@@ -126,8 +126,8 @@ static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
 		return false;
 	p->facts = 0;
 	if (likely(p->transport == IPPROTO_TCP)) {
-		need = lane_head(v6) + sizeof(struct tcphdr);
-		p->facts = mhs_tcp_facts(p->ip + lane_head(v6));
+		need = lane_ip_hlen(v6) + sizeof(struct tcphdr);
+		p->facts = mhs_tcp_facts(p->ip + lane_ip_hlen(v6));
 	} else if (p->transport != IPPROTO_UDP) {
 		return false;
 	}
@@ -186,18 +186,18 @@ static __always_inline bool lane_way(struct mhs_lane_packet *p)
 	if (unlikely((u32)key != mhs_lane_generation_of(p, key >> 32)))
 		return false;
 	lane_copy(p->way, r->way);
-	if (p->way.outer)
+	if (p->way.tunnel_hlen)
 		lane_copy(p->ends.first, r->ends.first);
-	if (p->way.outer > sizeof(struct iphdr))
+	if (p->way.tunnel_hlen > sizeof(struct iphdr))
 		lane_copy(p->ends, r->ends);
 	/* Pairs with the write barrier in way_write() */
 	smp_rmb();
 	return likely(atomic64_read(&r->key) == key);
 }
 
-/* The answer for @p, or MHS_LANE_MAX if @quick and records do not tell */
+/* The answer for @p, or MHS_LANE_UNTOLD if @records_only and records do not tell */
 static __always_inline enum mhs_lane_why
-lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
+lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool records_only)
 {
 	u16 af = v6 ? AF_INET6 : AF_INET;
 	const struct ip_vs_service *svc;
@@ -216,12 +216,12 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 	/* Is the namespace open, and the device that received the packet fit? */
 	p->generation = mhs_lane_generation(p->mn);
 	if (unlikely(atomic64_read(&mhs_lane_in(p)[fit]) != mhs_lane_in_key(p))) {
-		why = quick ? MHS_LANE_MAX : mhs_lane_record_in(p, fit);
+		why = records_only ? MHS_LANE_UNTOLD : mhs_lane_record_in(p, fit);
 		if (why)
 			return why;
 	}
-	if (quick && unlikely(p->transport != IPPROTO_TCP))
-		return MHS_LANE_MAX;
+	if (records_only && unlikely(p->transport != IPPROTO_TCP))
+		return MHS_LANE_UNTOLD;
 	if (unlikely(!lane_parse_rest(p, v6)))
 		return MHS_LANE_FRAME;
 	if (unlikely(ip_vs_addr_equal(af, p->saddr, p->daddr) ||
@@ -229,18 +229,18 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
 		return MHS_LANE_ADDRESS;
 	/* Without the address (VRRP backup, say) the stack would route */
 	if (unlikely(READ_ONCE(p->mhs->local_generation) != p->generation)) {
-		why = quick ? MHS_LANE_MAX : mhs_lane_record_local(p);
+		why = records_only ? MHS_LANE_UNTOLD : mhs_lane_record_local(p);
 		if (why)
 			return why;
 	}
 	if (unlikely(!lane_decide(p, svc, v6))) {
-		why = quick ? MHS_LANE_MAX : mhs_lane_record_decide(p);
+		why = records_only ? MHS_LANE_UNTOLD : mhs_lane_record_decide(p);
 		if (why)
 			return why;
 	}
 	if (likely(lane_way(p)))
 		return MHS_LANE_FORWARDED;
-	return quick ? MHS_LANE_MAX : mhs_lane_record_way(p);
+	return records_only ? MHS_LANE_UNTOLD : mhs_lane_record_way(p);
 }
 
 /* Write the tunnel's header in front of the packet, which has its new TTL.  As
@@ -248,19 +248,19 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool quick)
  * identification; the congestion mark stays.
  */
 static __always_inline void
-mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
+mhs_lane_tunnel(const struct mhs_lane_packet *p, void *at)
 {
-	const struct ipv6hdr *inner6 = head + p->way.outer;
-	const struct iphdr *inner4 = head + p->way.outer;
-	bool v6 = p->protocol == htons(ETH_P_IPV6);
+	const struct ipv6hdr *inner6 = at + p->way.tunnel_hlen;
+	const struct iphdr *inner4 = at + p->way.tunnel_hlen;
+	bool v6 = p->ethertype == htons(ETH_P_IPV6);
 	u8 tos = v6 ? ipv6_get_dsfield(inner6) : inner4->tos;
 	u8 ttl = v6 ? inner6->hop_limit : inner4->ttl;
 	u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
-	struct ipv6hdr *ipv6 = head;
-	struct iphdr *ipv4 = head;
+	struct ipv6hdr *ipv6 = at;
+	struct iphdr *ipv4 = at;
 
 	tos = INET_ECN_encapsulate(tos, tos);
-	if (p->way.outer != sizeof(*ipv4)) {
+	if (p->way.tunnel_hlen != sizeof(*ipv4)) {
 		ip6_flow_hdr(ipv6, tos, 0);
 		ipv6->payload_len = htons(p->len);
 		ipv6->nexthdr = inner;
@@ -269,7 +269,7 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 		return;
 	}
 	/* version, header length, TOS */
-	*(__be16 *)head = htons(0x4500 | tos);
+	*(__be16 *)at = htons(0x4500 | tos);
 	ipv4->tot_len = htons(p->len + sizeof(*ipv4));
 	ipv4->frag_off = v6 ? 0 : inner4->frag_off;
 	ipv4->ttl = ttl;
@@ -285,18 +285,19 @@ mhs_lane_tunnel(const struct mhs_lane_packet *p, void *head)
 /* May a lane forward a packet, and how?  0, or why it goes up.  @fit: MHS_LANE_FIT_XDP
  * for a program, else 0.  The caller compares p->len with p->way.mtu, sees whether the
  * device can send, and always calls mhs_lane_count().  Inline: @p stays in registers.
- * MHS_LANE_MAX means: call mhs_lane_record_ask(), which alone passes false for @quick.
+ * MHS_LANE_UNTOLD means: call mhs_lane_record_ask(), which alone passes false for
+ * @records_only.
  */
 static __always_inline enum mhs_lane_why
-mhs_lane_ask(struct mhs_lane_packet *p, u32 fit, bool quick)
+mhs_lane_ask(struct mhs_lane_packet *p, u32 fit, bool records_only)
 {
-	if (likely(p->protocol == htons(ETH_P_IP)))
-		return lane_ask(p, false, fit | MHS_LANE_FIT_IPV4, quick);
-	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && p->protocol == htons(ETH_P_IPV6))
-		return lane_ask(p, true, fit | MHS_LANE_FIT_IPV6, quick);
+	if (likely(p->ethertype == htons(ETH_P_IP)))
+		return lane_ask(p, false, fit | MHS_LANE_FIT_IPV4, records_only);
+	if (IS_ENABLED(CONFIG_IP_VS_IPV6) && p->ethertype == htons(ETH_P_IPV6))
+		return lane_ask(p, true, fit | MHS_LANE_FIT_IPV6, records_only);
 	/* Frames of VLANs have an answer, but none here */
-	if (quick && p->protocol == htons(ETH_P_8021Q))
-		return MHS_LANE_MAX;
+	if (records_only && p->ethertype == htons(ETH_P_8021Q))
+		return MHS_LANE_UNTOLD;
 	return MHS_LANE_FRAME;
 }
 

@@ -11,17 +11,17 @@
 static void ingress_rewrite(const struct mhs_lane_packet *p,
 			    struct sk_buff *skb)
 {
-	bool v6 = p->protocol == htons(ETH_P_IPV6);
+	bool v6 = p->ethertype == htons(ETH_P_IPV6);
 
 	if (v6)
 		ipv6_hdr(skb)->hop_limit--;
 	else
 		ip_decrease_ttl(ip_hdr(skb));
-	if (p->way.outer) {
+	if (p->way.tunnel_hlen) {
 		skb->transport_header = skb->network_header;
 		skb_set_inner_ipproto(skb, v6 ? IPPROTO_IPV6 : IPPROTO_IPIP);
 		skb_set_inner_mac_header(skb, skb_inner_network_offset(skb));
-		skb_push(skb, p->way.outer);
+		skb_push(skb, p->way.tunnel_hlen);
 		skb_reset_network_header(skb);
 		mhs_lane_tunnel(p, skb_network_header(skb));
 		skb->protocol = p->way.proto;
@@ -47,7 +47,7 @@ static enum mhs_lane_why ingress_ask(struct mhs_lane_packet *p, struct sk_buff *
 		return MHS_LANE_FRAME;
 	p->ip = skb->data;
 	p->bytes = skb->len;
-	p->protocol = skb->protocol;
+	p->ethertype = skb->protocol;
 	why = mhs_lane_record_ask(p, 0);
 	if (why)
 		return why;
@@ -55,13 +55,13 @@ static enum mhs_lane_why ingress_ask(struct mhs_lane_packet *p, struct sk_buff *
 	    !(skb_is_gso(skb) && skb_gso_validate_network_len(skb, p->way.mtu)))
 		return MHS_LANE_MTU;
 	/* Room for headers: nothing may fail once the packet has been counted */
-	gso = p->way.outer == sizeof(struct iphdr) ? SKB_GSO_IPXIP4 :
+	gso = p->way.tunnel_hlen == sizeof(struct iphdr) ? SKB_GSO_IPXIP4 :
 						     SKB_GSO_IPXIP6;
 	if (pskb_trim_rcsum(skb, p->len) ||
-	    skb_cow_head(skb, LL_RESERVED_SPACE(p->way.out) + p->way.outer) ||
+	    skb_cow_head(skb, LL_RESERVED_SPACE(p->way.out) + p->way.tunnel_hlen) ||
 	    skb_ensure_writable(skb, min_t(unsigned int, skb->len,
 					   MHS_LANE_HEADER_BYTES)) ||
-	    (p->way.outer && iptunnel_handle_offloads(skb, gso)))
+	    (p->way.tunnel_hlen && iptunnel_handle_offloads(skb, gso)))
 		return MHS_LANE_DEVICE;
 	return MHS_LANE_FORWARDED;
 }

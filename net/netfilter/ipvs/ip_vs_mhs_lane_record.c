@@ -72,7 +72,7 @@ static bool in_is_left(struct net_device *dev)
 /* Does no XDP program see the device's frames as its cards receive them?
  * dev->xdp_prog is generic XDP, which costs more than the stack.  XDP_TX leaves
  * by a bond's member only if the bond has the program and the kernel asks the
- * bond for the member; without a carrier the stack sends nothing.
+ * bond for the member; without a link the stack sends nothing.
  */
 static int in_hides(struct net_device *dev, struct netdev_nested_priv *unused)
 {
@@ -180,8 +180,8 @@ static bool way_method(struct mhs_lane_way *way, const struct mhs *mhs,
 	/* Without path MTU discovery the tunnel fragments, too */
 	if (!data_race(sysctl_pmtu_disc(mhs->ipvs)))
 		return false;
-	way->outer = dest->af == AF_INET6 ? sizeof(struct ipv6hdr) :
-					    sizeof(struct iphdr);
+	way->tunnel_hlen = dest->af == AF_INET6 ? sizeof(struct ipv6hdr) :
+						  sizeof(struct iphdr);
 	return true;
 }
 
@@ -212,15 +212,15 @@ static u16 way_mtu(const struct mhs_lane_way *way,
 	u32 least = dest->af == AF_INET6 ? IPV6_MIN_MTU : IPV4_MIN_MTU;
 	u32 mtu = dst_mtu(dst);
 
-	if (way->outer && mtu < least + way->outer)
+	if (way->tunnel_hlen && mtu < least + way->tunnel_hlen)
 		return 0;
-	return min_t(u32, mtu - way->outer, U16_MAX);
+	return min_t(u32, mtu - way->tunnel_hlen, U16_MAX);
 }
 
 /* Make the Ethernet header.  The stack, too, uses the address of a neighbour
  * that it probes; a packet to a stale one goes up, to start the probe.
  */
-static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
+static bool way_eth(struct mhs_lane_way *way, __be16 ethertype)
 {
 	u8 *eth = (u8 *)way + offsetof(struct mhs_lane_way, eth8);
 	struct neighbour *neigh = way->neigh;
@@ -233,8 +233,8 @@ static bool way_eth(struct mhs_lane_way *way, __be16 protocol)
 	neigh_ha_snapshot(to, neigh, neigh->dev);
 	memcpy(eth, to, ETH_ALEN);
 	memcpy(eth + ETH_ALEN, neigh->dev->dev_addr, ETH_ALEN);
-	way->proto = way->outer == sizeof(struct iphdr) ? htons(ETH_P_IP) :
-		     way->outer ? htons(ETH_P_IPV6) : protocol;
+	way->proto = way->tunnel_hlen == sizeof(struct iphdr) ? htons(ETH_P_IP) :
+		     way->tunnel_hlen ? htons(ETH_P_IPV6) : ethertype;
 	return true;
 }
 
@@ -264,7 +264,7 @@ static void way_write(struct mhs_lane_packet *p, s64 was, s64 key)
 	if (was == key || was == MHS_LANE_WRITING ||
 	    !atomic64_try_cmpxchg(&r->key, &was, MHS_LANE_WRITING))
 		return;
-	/* After the claim: who is late would bring back a key that came before, and
+	/* After that: who is late would bring back a key that came before, and
 	 * a reader in between would take words of several records for those of one
 	 */
 	p->generation = mhs_lane_generation(p->mn);
@@ -325,14 +325,14 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	/* Devices of other types may need the route of a packet */
 	if (way->out->type != ARPHRD_ETHER || !(way->out->flags & IFF_UP))
 		return MHS_LANE_DEVICE;
-	if (!way_eth(way, p->protocol))
+	if (!way_eth(way, p->ethertype))
 		return MHS_LANE_NEIGHBOUR;
 	way->tci = way_tci(way->out);
 	if (mhs_xdp_xmits(way->out))
 		way->ifindex = way->out->ifindex;
 	way->mtu = way_mtu(way, dst, dest);
-	half = way->outer == sizeof(struct iphdr) ? sizeof(struct in_addr) :
-						    sizeof(struct in6_addr);
+	half = way->tunnel_hlen == sizeof(struct iphdr) ? sizeof(struct in_addr) :
+							  sizeof(struct in6_addr);
 	memcpy(&p->ends, &route->dst_saddr, half);
 	memcpy((u8 *)&p->ends + half, &dest->addr, half);
 	way_write(p, was, key);

@@ -17,7 +17,7 @@ unsigned int mhs_lane_xdp_net_id __read_mostly;
 
 #ifdef MHS_HAVE_KFUNCS
 
-static int xdp_lane_slow(struct xdp_buff *xdp);
+static int xdp_lane_full(struct xdp_buff *xdp);
 
 /* The bond of a member; NULL if the stack drops what the member receives.  Who
  * sees the handler has its data and the bond until the end of the RCU section.
@@ -43,18 +43,18 @@ static bool xdp_untag(struct mhs_lane_packet *p, struct net_device *card,
 	if (p->bytes < VLAN_HLEN)
 		return false;
 	vid = ntohs(tag->h_vlan_TCI) & VLAN_VID_MASK;
-	vlan = __vlan_find_dev_deep_rcu(card, p->protocol, vid) ?:
-	       __vlan_find_dev_deep_rcu(link, p->protocol, vid);
+	vlan = __vlan_find_dev_deep_rcu(card, p->ethertype, vid) ?:
+	       __vlan_find_dev_deep_rcu(link, p->ethertype, vid);
 	/* The first look climbs to a bridge, too, which may block its port */
 	if (!vlan || !net_eq(dev_net(vlan), p->mn->net) ||
 	    (vlan_dev_real_dev(vlan) != card &&
 	     vlan_dev_real_dev(vlan) != link))
 		return false;
 	p->in = vlan;
-	p->head += VLAN_HLEN;
+	p->eth_hlen += VLAN_HLEN;
 	p->ip += VLAN_HLEN;
 	p->bytes -= VLAN_HLEN;
-	p->protocol = tag->h_vlan_encapsulated_proto;
+	p->ethertype = tag->h_vlan_encapsulated_proto;
 	return true;
 }
 
@@ -74,7 +74,8 @@ static void xdp_link(struct mhs_lane_packet *p, struct net_device *link)
 }
 
 /* Bytes of the Ethernet header that the frame gets */
-static __always_inline unsigned int xdp_head(const struct mhs_lane_packet *p)
+static __always_inline unsigned int
+xdp_eth_hlen_out(const struct mhs_lane_packet *p)
 {
 	return ETH_HLEN + (p->way.tci ? VLAN_HLEN : 0);
 }
@@ -82,11 +83,11 @@ static __always_inline unsigned int xdp_head(const struct mhs_lane_packet *p)
 /* How many bytes longer the headers become */
 static __always_inline int xdp_growth(const struct mhs_lane_packet *p)
 {
-	return p->way.outer + xdp_head(p) - p->head;
+	return p->way.tunnel_hlen + xdp_eth_hlen_out(p) - p->eth_hlen;
 }
 
 static __always_inline enum mhs_lane_why
-xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
+xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool records_only)
 {
 	struct net_device *card = xdp->rxq->dev, *link = card;
 	const struct ethhdr *eth = xdp->data;
@@ -102,21 +103,21 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 			return MHS_LANE_FRAME;
 		p->in = link;
 	}
-	p->head = ETH_HLEN;
+	p->eth_hlen = ETH_HLEN;
 	p->ip = eth + 1;
 	p->bytes = xdp->data_end - xdp->data - ETH_HLEN;
-	p->protocol = eth->h_proto;
-	if (!quick && p->protocol == htons(ETH_P_8021Q) &&
+	p->ethertype = eth->h_proto;
+	if (!records_only && p->ethertype == htons(ETH_P_8021Q) &&
 	    !xdp_untag(p, card, link))
 		return MHS_LANE_FRAME;
-	why = quick ? mhs_lane_ask(p, MHS_LANE_FIT_XDP, true) :
-		      mhs_lane_record_ask(p, MHS_LANE_FIT_XDP);
+	why = records_only ? mhs_lane_ask(p, MHS_LANE_FIT_XDP, true) :
+			     mhs_lane_record_ask(p, MHS_LANE_FIT_XDP);
 	if (unlikely(why))
 		return why;
 	if (unlikely(p->len > p->way.mtu))
 		return MHS_LANE_MTU;
-	/* Quick packets come and go without a tag */
-	if (quick)
+	/* Of these a packet comes and goes without a tag */
+	if (records_only)
 		p->way.tci = 0;
 	else
 		xdp_link(p, link);
@@ -125,7 +126,7 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 		p->way.ifindex = -1;
 	/* A redirect to a device that cannot send would lose every frame */
 	if (unlikely(!p->way.ifindex))
-		return quick ? MHS_LANE_MAX : MHS_LANE_DEVICE;
+		return records_only ? MHS_LANE_UNTOLD : MHS_LANE_DEVICE;
 	/* Metadata of another program before the frame would not move along */
 	if (unlikely(xdp_growth(p) &&
 		     (xdp->data_meta < xdp->data ||
@@ -135,7 +136,7 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool quick)
 	return MHS_LANE_FORWARDED;
 }
 
-/* Move the start of the frame, cut padding, and write the tunnel's header */
+/* Move the start of the frame, trim padding, and write the tunnel's header */
 static __always_inline void xdp_push(const struct mhs_lane_packet *p,
 				     struct xdp_buff *xdp, int growth)
 {
@@ -153,20 +154,20 @@ static __always_inline void xdp_push(const struct mhs_lane_packet *p,
 		memset(xdp->data_end, 0, lacks);
 		xdp->data_end += lacks;
 	}
-	if (!p->way.outer)
+	if (!p->way.tunnel_hlen)
 		return;
 	xdp->data_end -= p->bytes - p->len;
-	mhs_lane_tunnel(p, xdp->data + xdp_head(p));
+	mhs_lane_tunnel(p, xdp->data + xdp_eth_hlen_out(p));
 }
 
 static __always_inline void xdp_rewrite(const struct mhs_lane_packet *p,
 					struct xdp_buff *xdp)
 {
 	const __be16 tag[] = { htons(ETH_P_8021Q), p->way.tci };
-	u8 *to = xdp->data, *ip = to + p->head;
+	u8 *to = xdp->data, *ip = to + p->eth_hlen;
 	int growth = xdp_growth(p);
 
-	if (p->protocol == htons(ETH_P_IP))
+	if (p->ethertype == htons(ETH_P_IP))
 		ip_decrease_ttl((struct iphdr *)ip);
 	else
 		((struct ipv6hdr *)ip)->hop_limit--;
@@ -178,11 +179,11 @@ static __always_inline void xdp_rewrite(const struct mhs_lane_packet *p,
 	memcpy(to + 8, &p->way.eth4, 4);
 	if (tag[1])
 		memcpy(to + 12, tag, VLAN_HLEN);
-	memcpy(to + xdp_head(p) - 2, &p->way.proto, 2);
+	memcpy(to + xdp_eth_hlen_out(p) - 2, &p->way.proto, 2);
 }
 
-/* The whole kfunc; with @quick only where records tell, else xdp_lane_slow() */
-static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
+/* The whole kfunc; with @records_only where records tell, else xdp_lane_full() */
+static __always_inline int xdp_lane(struct xdp_buff *xdp, bool records_only)
 {
 	/* Pairs with the release in main_attach() */
 	unsigned int id = smp_load_acquire(&mhs_lane_xdp_net_id);
@@ -198,9 +199,9 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	p.lane_net = rcu_dereference(p.mn->lane_net);
 	if (unlikely(!p.lane_net))
 		return 0;
-	why = xdp_ask(&p, xdp, quick);
-	if (quick && unlikely(why == MHS_LANE_MAX))
-		return xdp_lane_slow(xdp);
+	why = xdp_ask(&p, xdp, records_only);
+	if (records_only && unlikely(why == MHS_LANE_UNTOLD))
+		return xdp_lane_full(xdp);
 	if (likely(!why))
 		xdp_rewrite(&p, xdp);
 	/* Last: before, the way stays in registers */
@@ -208,7 +209,7 @@ static __always_inline int xdp_lane(struct xdp_buff *xdp, bool quick)
 	return likely(!why) ? p.way.ifindex : 0;
 }
 
-static noinline int xdp_lane_slow(struct xdp_buff *xdp)
+static noinline int xdp_lane_full(struct xdp_buff *xdp)
 {
 	return xdp_lane(xdp, false);
 }

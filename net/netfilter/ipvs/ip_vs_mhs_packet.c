@@ -109,9 +109,9 @@ bool mhs_packet_transport(struct mhs_packet *p)
 		return false;
 	p->sport = h->port[0];
 	p->dport = h->port[1];
-	p->first = true;
+	p->maybe_reply = true;
 	if (tcp) {
-		p->first = h->tcp.syn;
+		p->maybe_reply = h->tcp.syn;
 		p->facts = mhs_tcp_facts(&h->tcp);
 	} else if (p->iph.protocol == IPPROTO_SCTP) {
 		packet_sctp(p);
@@ -377,7 +377,7 @@ static noinline bool packet_by_id(struct mhs_question *q, struct mhs_packet *p,
  */
 static struct mhs_server *packet_error_server(struct mhs *mhs,
 					      const struct mhs_packet *p,
-					      const struct mhs_error *e)
+					      const struct mhs_quote *e)
 {
 	struct mhs_question q;
 	struct ip_vs_conn *cp;
@@ -437,7 +437,7 @@ static bool packet_error_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 {
 	struct mhs_tunnel t;
 	struct mhs_server *s;
-	struct mhs_error e;
+	struct mhs_quote e;
 	struct mhs *mhs;
 
 	if (!mhs_icmp_parse_tunnel(p, &t))
@@ -459,7 +459,7 @@ static unsigned int packet_error(struct netns_ipvs *ipvs, struct mhs_packet *p)
 	struct ip_vs_conn *carrier;
 	struct mhs_server *s;
 	unsigned int nf;
-	struct mhs_error e;
+	struct mhs_quote e;
 	struct mhs *mhs;
 
 	if (p->af == AF_INET && packet_error_tunnel(ipvs, p, &nf))
@@ -547,7 +547,7 @@ static noinline unsigned int packet_checked(struct mhs_net *mn,
 	 */
 	if (!mhs || !smp_load_acquire(&mhs->svc))
 		return NF_ACCEPT;
-	if (p.first && packet_local_reply(ipvs, &p))
+	if (p.maybe_reply && packet_local_reply(ipvs, &p))
 		return NF_ACCEPT;
 	return packet_request(mhs, &p);
 }

@@ -235,7 +235,7 @@ void mhs_rebuild_walk(struct mhs *mhs, const u16 *target, u32 ticks)
 		} while (n != w && !try_cmpxchg(&mhs->slots[i], &w, n));
 
 		__set_bit(mhs_slot_old(n), scratch->in_slots);
-		__set_bit(mhs_slot_second(n), scratch->in_slots);
+		__set_bit(mhs_slot_spare(n), scratch->in_slots);
 		rebuild_print(mhs, &now.old_fingerprint, mhs_slot_old(n));
 		rebuild_print(mhs, &now.cand_fingerprint, mhs_slot_cand(n));
 		stage = mhs_slot_stage(n);

@@ -79,7 +79,7 @@ static bool layout_of(const struct fields *f, const void *arg)
 	    a->stage(w) == f->stage && a->stable(w) == !f->stage &&
 	    a->pinning(w) == (f->stage >= 5) && a->tracked(w) == !!f->track &&
 	    mhs_slot_holding(w) == (f->stage && f->stage < 5) &&
-	    mhs_slot_second(w | 9 << MHS_OTHER_SHIFT) == (f->stage ? f->cand : 9))
+	    mhs_slot_spare(w | 9 << MHS_OTHER_SHIFT) == (f->stage ? f->cand : 9))
 		return true;
 	return unit_fail("word %#x: cand %u old %u stage %u", w, a->cand(w),
 			 a->old(w), a->stage(w));
