@@ -252,16 +252,16 @@ replaced() {
 	unbroken "and all of them back"
 }
 
-# The program goes, and nobody knows: the last row, as sockets without a client stay
+# The program goes after a change: the last row, as sockets without a client stay
 gone() {
 	restart
 	pair open 40
+	both -e 1 0
 	for s in s1 s2 s3; do
 		in_ns $s tc filter del dev eth0 ingress
 	done
-	both -e 1 0
 	pair ping 2
-	check_cmp "control: when the program has just gone flows break" \
+	check_cmp "control: when the program goes flows break" \
 		"$(sum broken)" -gt 0
 }
 
