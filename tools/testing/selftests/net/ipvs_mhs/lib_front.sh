@@ -128,19 +128,17 @@ readonly top=$here/../../../../..
 readonly page=$top/Documentation/networking/ipvs-mhs-pair.rst
 
 # vrrp_configure SCHEDULER: the page's file, with the addresses of this network, less of
-# a delay, and three servers.  With wlc it asks for no mhs.  keepalived gives the address up
-# when its script or the other director's packets are late: more patience where time is slow
+# a delay, three servers, and patience with a script and packets that are late.  With wlc it
+# asks for no mhs
 vrrp_configure() {
-	local slow=${patience:-1}
-
 	awk '/^\tglobal_defs \{/ { in_it = 1 }
 		in_it && !/^\t/ { exit }
 		in_it' "$page" |
 		sed "s,192\.0\.2\.1/24,$VIP4/32,; s,192\.0\.2\.1\([ :]\),$VIP4\1,
 			s,mhsstat,$top/scripts/mhsstat,
 			s,10\.0\.0\.,10.2.0.,; s/_delay 10/_delay 1/
-			s/interval 5/interval $((5 * slow))/; s/timeout 4/timeout $((4 * slow))/
-			s/nopreempt/&\n\t    advert_int $slow/
+			s/\(interval\|timeout\) ./&${patience:+0}/
+			s/nopreempt/&\n\t    advert_int ${patience:-1}/
 			s/lb_algo mh/lb_algo $1/" >"$work/page"
 	[ "$1" != wlc ] || sed -i '/track_script {/,/}/d' "$work/page"
 	{

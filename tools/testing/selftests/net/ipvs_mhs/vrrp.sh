@@ -95,11 +95,9 @@ moves d2 dr master backup
 
 # The way back
 flow_send c busy 3600
-for n in dr d2; do
-	sysctls $n net.ipv4.vs.mhs.stateless=0
-done
 # the operator's wait takes one pin time
 for n in dr d2; do
+	sysctls $n net.ipv4.vs.mhs.stateless=0
 	in_ns $n ipvsadm --set $pin $pin $pin
 done
 for n in dr d2; do
