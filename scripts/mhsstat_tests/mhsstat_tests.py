@@ -1151,6 +1151,14 @@ class Plan(Files):
                                shares["10.2.0.99:80"], 5 / 3, 2)
         self.assertGreaterEqual(result["slots_moved"],
                                 result["slots_moved_at_least"])
+        result["servers"] *= 3
+        self.assertIn("more server(s)", plan.render(result, text.Screen(60, 13)))
+
+    def test_a_service_that_is_there_twice(self):
+        path = Path(self.build.name) / "twice"
+        path.write_text((RECORDED / "saved").read_text(encoding="ascii") * 2, "ascii")
+        self.assertIn(f"{path}: there is more than one service TCP 10.9.0.1:80", self.plan(
+            "-t", "10.9.0.1:80", "--from", str(path), status=125))
 
     def test_last_server_goes(self):
         result = self.plan("-f", "7", "--delete", "10.2.0.11:0", status=1)
