@@ -1154,6 +1154,9 @@ class Plan(Files):
         result["servers"] *= 3
         self.assertIn("more server(s)", plan.render(result, text.Screen(60, 13)))
 
+    def test_the_least_table_that_keeps_shares(self):
+        self.assertIn("table_size=251 ", plan._remedy(251 * plan._UNEVEN))
+
     def test_a_service_that_is_there_twice(self):
         path = Path(self.build.name) / "twice"
         path.write_text((RECORDED / "saved").read_text(encoding="ascii") * 2, "ascii")
@@ -1396,6 +1399,18 @@ class PlanInWords(unittest.TestCase):
                 full = plan.room({"protocol": "TCP", "entries": 101}, [])
             self.assertEqual(full, {"max_entries": 0, "max_total_entries": 107})
             self.assertEqual(found and found["limits"], want)
+
+    def test_what_drained_rests_on(self):
+        there = {}
+        for port in 80, 81, 82:
+            one = servers.Service(f"TCP 10.9.0.1:{port}", "mhs")
+            one.servers = [servers.Server((), *wait.told(f"10.2.0.{n}:80"), weight)
+                           for n, weight in ((11, port % 2), (12, 1))]
+            there[one.name] = [one]
+        with mock.patch("mhsstat_lib.servers.of_this_host", lambda: there):
+            said = wait.rests_on(["TCP 10.9.0.1:80"], ["10.2.0.11:80"])
+        self.assertTrue(said.endswith("; not asked, on the same host: TCP 10.9.0.1:81: "
+                                      "10.2.0.11:80, TCP 10.9.0.1:82: 10.2.0.11:80"), said)
 
     def test_only_mhs_has_plans(self):
         for scheduler, by_names, there, ours in (
