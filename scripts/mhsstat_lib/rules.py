@@ -140,6 +140,15 @@ class Host:
                    "had come back to it in spite of weight 0: run 'sysctl -w "
                    "net.ipv4.vs.expire_quiescent_template=1'")
 
+    def chance(self, service):
+        """Do its servers send back what they do not know?  None: the module thinks so,
+        and they cannot."""
+        if service.name not in self.second_chance or service.persistent or \
+                "ops" in service.flags:
+            return False
+        why, spared = no_second_chance(service)
+        return not why if spared else None
+
     def stays(self, service):
         """Are its flows plain UDP that stays, by entries of a transition?"""
         return not service.persistent and "ops" not in service.flags and \
@@ -157,8 +166,11 @@ class Host:
     def deleted(self, service, server, row, stateful):
         """What becomes of the living flows of a server that is deleted, where @row
         of /proc/net/ip_vs_mhs is known; @stateful: all its flows have entries."""
-        if service.name in self.second_chance:
+        chance = self.chance(service)
+        if chance and not self.expires:
             return SENT
+        if chance is None:
+            return CUT
         if row.get("state") == "stable" and not server.weight and \
                 server.active == server.inactive == 0 and \
                 not any(self.unseen(service, row)):

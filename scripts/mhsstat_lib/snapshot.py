@@ -101,10 +101,12 @@ _LEFT_OUT = ("mhs/second_chance", "mhs/ingress", "debug_level")
 
 
 def _print(text):
-    """Names of services with keys, without the keys."""
-    return " ".join(where + (equals and f"={module.key_print(key)}")
-                    for where, equals, key in
-                    (word.partition("=") for word in text.split()))
+    """Names of services, some with =[N:]KEY or =N:, without the keys."""
+    def told(word):
+        where, equals, key = word.partition("=")
+        *number, key = key.split(":")
+        return where + equals + ":".join([*number, key and module.key_print(key)])
+    return " ".join(map(told, text.split()))
 
 
 def _settings():

@@ -1258,12 +1258,12 @@ class PlanInWords(unittest.TestCase):
         one = servers.Service(name, "mhs", service.get("options", ()))
         for letter, weight in (("a", service.get("weight", 1)), ("b", 1)):
             server = servers.Server((), ipaddress.ip_address(
-                f"10.0.0.{ord(letter) - 96}"), 80, weight,
+                f"10.0.0.{ord(letter) - 96}"), service.get("port", 80), weight,
                 service.get("method", "Route"), active=service.get("entries", 0),
                 inactive=0)
             one.servers.append(server)
-        left = [s for s in one.servers if s.name in
-                {f"10.0.0.{ord(letter) - 96}:80" for letter in after}]
+        left = [s for s in one.servers if str(s.address) in
+                {f"10.0.0.{ord(letter) - 96}" for letter in after}]
         director = rules.Host(False)
         director.here = True
         director.hold_ms = 30_000
@@ -1291,6 +1291,17 @@ class PlanInWords(unittest.TestCase):
         words = self.words(host={"quic_ids": ("TCP 10.9.0.1:80",)},
                            kernel={"state": "stable"}, weight=0)
         self.assertIn("then cut", words)
+
+    def test_no_key_is_told(self):
+        key = "0123456789abcdef" * 2
+        told = snapshot.module.key_print(key)
+        for word, said in (("=" + key, "=" + told), ("=0:" + key, "=0:" + told),
+                           ("=6:", "=6:"), ("", "")):
+            with mock.patch("mhsstat_lib.module.parameter", lambda name, _:
+                            f"192.0.2.1:443{word} [fd09::1]:443"), \
+                    mock.patch("os.listdir", lambda _: ["quic_ids"]):
+                self.assertEqual(snapshot._settings()["mhs/quic_ids"],
+                                 f"192.0.2.1:443{said} [fd09::1]:443")
 
     def test_the_sysctl_names_services(self):
         texts = {"second_chance": "10.9.0.1:80 [FD09:0::1]:443",
@@ -1321,10 +1332,16 @@ class PlanInWords(unittest.TestCase):
     def test_fates(self):
         udp, quic = "UDP 10.9.0.1:53", "UDP 10.9.0.1:443"
         expires, stay = {"expires": True}, {"stay_ports": (53,)}
+        ours = {"second_chance": ("TCP 10.9.0.1:80",)}
         for arguments, words in (
                 ({"host": expires}, "10.0.0.1:80 are cut at once"),
                 ({"method": "Masq"}, "10.0.0.1:80 hang at once"),
                 ({"method": "Masq", "host": expires}, "are cut at once"),
+                ({"host": {**ours, **expires}}, "10.0.0.1:80 are cut at once (net"),
+                ({"method": "Masq", "host": ours}, "10.0.0.1:80 hang at once"),
+                ({"method": "Masq", "host": ours}, "each has an entry"),
+                ({"host": ours, "port": 81}, "not all servers can send them back"),
+                ({"options": ("-p", "300"), "host": ours}, "then cut"),
                 ({"name": udp}, "10.0.0.1:80 go to another server at once"),
                 ({"name": udp, "host": expires}, "go to another server at once"),
                 ({"name": udp, "method": "Masq"}, "hang at once"),
