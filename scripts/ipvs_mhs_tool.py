@@ -98,7 +98,7 @@ def run(argv, text=None, check=True):
     """A program that has ended, with its output; ToolError with its own words
     if it fails, unless its status does not matter."""
     try:
-        done = subprocess.run(argv, input=text, text=True, check=False,
+        done = subprocess.run(argv, input=text, text=True, check=False, errors="replace",
                               capture_output=True, timeout=_COMMAND_TIMEOUT_S)
     except FileNotFoundError as error:
         raise ToolError(f"{argv[0]} is not installed, or not in PATH"
@@ -127,8 +127,10 @@ def _said(parser, actions, argv):
         return ["show"]
     if argv[0] == "help":
         return [*argv[1:2], "--help"]
-    if argv[0].startswith("-"):
+    if argv[0] in ("-h", "--help", "-V", "--version"):
         return argv
+    if argv[0].startswith("-"):
+        return ["show", *argv]
     those = [argv[0]] if argv[0] in actions else \
         [name for name in actions if name.startswith(argv[0])]
     if len(those) == 1:

@@ -14,6 +14,7 @@ from .address import endpoint
 from .proc import name_of
 from .servers import NUMBERS
 from .snapshot import read_services
+from .text import forwarded
 
 LISTEN_S = 0.5
 _MANY = 10_000      # packets that are enough
@@ -66,15 +67,16 @@ def _listen(tap, aims, asked):
     return most, owners
 
 
-def _counted(services):
-    """{name: packets}; those of IPVS are some seconds old, the module's are of now."""
-    return Counter({name_of(s): sum(number for field, number in s.items()
-                                    if field.startswith("packets_")) for s in services})
+def _counted(services, by_xdp):
+    """{name: packets}; those of IPVS are some seconds old, the module's are of now.
+    Nobody hears what XDP takes."""
+    return Counter({name_of(s): forwarded(s) + s["packets_unsettled"] + s["capped"] -
+                    by_xdp * s.get("packets_lane", 0) for s in services})
 
 
-def look(services):
+def look(services, by_xdp):
     """({name of a service: (packets that came, that it counted)}, {address: "MAC on
-    DEVICE"}) of @services of /proc that were read just now."""
+    DEVICE"}) of @services of /proc that were read just now; the lane is at XDP alone."""
     names = [name for name in map(name_of, services) if name[:4] != "FWM "]
     aims = {(NUMBERS[protocol], address.packed, port.to_bytes(2, "big")): name
             for name in names for protocol, where in [name.split()]
@@ -92,8 +94,8 @@ def look(services):
             came, owners = _listen(tap, aims, asked)
     except OSError:     # a container may not; a device has just gone
         return {}, {}
-    counted = _counted(read_services([*came])) if came else Counter()
-    counted.subtract({name: number for name, number in _counted(services).items()
+    counted = _counted(read_services([*came]), by_xdp) if came else Counter()
+    counted.subtract({name: number for name, number in _counted(services, by_xdp).items()
                       if name in came})
     return ({name: (number, counted[name]) for name, number in came.items()},
             {socket.inet_ntoa(address): f"{mac.hex(':')} on {device}"

@@ -14,13 +14,15 @@ from .address import spelled, told
 from .proc import name_of
 from .progress import Progress, until
 from .rules import Host
+from .servers import named
 from .snapshot import read_services, select
-from .wait import Pending, having, rests_on
+from .wait import Pending, having, rests_on, two_families
 
 
-def _refuse(places, ours, options, host):
+def _refuse(places, rows, host):
     """What makes the removal unsafe, before anything is changed."""
-    reasons = []
+    ours = {name_of(s): s for s in rows}
+    reasons = two_families({service.name for service, _ in places}, rows)
     for service, server in places:
         name = service.name
         if name not in ours:
@@ -44,12 +46,14 @@ def drain(options):
     """All of it; exit status."""
     progress = Progress(options.quiet)
     name = spelled(*told(options.server))
-    ours = {name_of(s): s for s in select(read_services(options.service), options.service)}
+    rows = select(read_services(options.service), options.service)
     places = having(options.server, options.service)
-    _refuse(places, ours, options, Host(True))
+    _refuse(places, rows, Host(True))
     zero = [server.editing(0) for _, server in places if server.weight]
     if options.dry_run:
-        for words in *zero, *(server.deletion() for _, server in places):
+        those = [word for service, _ in places for word in named(service.name)]
+        for words in *zero, ["mhsstat", "wait", *those, "--drained", name], *(
+                server.deletion() for _, server in places):
             print(quoted(words))
         return EXIT_OK
     for words in zero:
@@ -62,7 +66,7 @@ def drain(options):
             "command again to go on"
     try:
         status = until(Pending().look, asked, progress, "drained")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ToolError):
         print(f"mhsstat: {again}", file=sys.stderr)
         raise
     if status == EXIT_TIMEOUT:

@@ -120,11 +120,14 @@ class Facts:
     def __init__(self, names=(), listens=True):
         """Of services of mhs, all if there are no @names; @listens: half a second for
         their packets."""
+        self.links = strip_tags(links(run(["ip", "-d", "-o", "link"]).stdout))
         self.services = read_services(names)
         if names:
             self.services = select(self.services, names)
         # None: nobody has listened
-        self.came, self.owners = arrive.look(self.services) if listens else (None, {})
+        self.came, self.owners = (None, {}) if not listens else arrive.look(
+            self.services, any(link.xdp for link in self.links.values()) and
+            not module.parameter("ingress", f"{VS}/mhs"))
         self.core = merged(servers.of_this_host(names, others=True))
         self.backup = netlink.is_backup()
         self.host = Host(True)
@@ -148,7 +151,6 @@ class Facts:
         self.btf = os.path.exists("/sys/kernel/btf/ip_vs_mhs_lane")
         self.lane = lane.read() or {}
         self.lane_loaded = os.path.exists("/sys/module/ip_vs_mhs_lane")
-        self.links = strip_tags(links(run(["ip", "-d", "-o", "link"]).stdout))
         self.neighbours = neighbours(run(["ip", "-o", "neigh"]).stdout)
         ours = {name_of(s) for s in self.services}
         self.routes = self._routes({s.host for name in ours & self.core.keys()

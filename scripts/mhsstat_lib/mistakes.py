@@ -40,10 +40,13 @@ def _by_service(facts):
                 "reply it is, which masquerading (-m) needs",
                 "ipvsadm -E without -o, or servers by -g or -i")
         weighted = [s for s in core.servers if s.weight]
-        if core.servers and not weighted:
-            yield Finding(
-                "no-weight", name, (), "clients are refused, because every server "
-                "has the weight 0", quoted(core.servers[0].editing(1)))
+        # a mark may have a service of each family
+        for which in {s.which: None for s in core.servers}:
+            those = [s for s in core.servers if s.which == which]
+            if not any(s.weight for s in those):
+                yield Finding(
+                    "no-weight", name, (), "clients are refused, because every server "
+                    "has the weight 0", quoted(those[0].editing(1)))
         sorry = [s for s in weighted if s.address.is_loopback or
                  s.name in facts.sorry]
         if sorry and len(sorry) < len(weighted):

@@ -135,6 +135,10 @@ class Host:
                    "a flow that is silent for longer than "
                    f"{duration(self.pin_ms)} is not seen: run 'sysctl -w "
                    "net.ipv4.vs.mhs.pin_ms=0' before the weight is set to 0")
+        yield from self.comes_back(service)
+
+    def comes_back(self, service):
+        """Why a server of weight 0 gets new flows, with any scheduler, and the remedy."""
         if service.persistent and not self.quiesces:
             yield (f"{service.name} is persistent, and clients that the server "
                    "had come back to it in spite of weight 0: run 'sysctl -w "

@@ -55,6 +55,12 @@ def _pending(service):
         raise ToolError(f"{_SYSCTL}stateless is 1: flows have no entries and "
                         f"{_BREAKS}; run 'sysctl -w {_SYSCTL}stateless=0', "
                         "then this command again")
+    if service.get("second_chance"):
+        raise ToolError(f"{name_of(service)} has the second chance: flows that a change "
+                        f"has moved get entries that lead elsewhere, and {_BREAKS}; "
+                        "when Asked in /proc/net/ip_vs_mhs_chance stands still, take "
+                        f"the service out of {_SYSCTL}second_chance, then run this "
+                        "command again")
     words = []
     if service["stateful_ms"]:
         words = [f"{service['entries']} entries, {stateful(service)}"]

@@ -165,13 +165,17 @@ def _cell(service, field):
     return str(service.get(field, "-"))
 
 
+def forwarded(service):
+    """Its packets, those of the lane among them."""
+    return sum(service.get(f"packets_{kind}", 0)
+               for kind in ("stateless", "old", "candidate", "tracked", "by_id"))
+
+
 def lane_share(service):
     """The part of a service's packets that the lane forwarded."""
     if "packets_lane" not in service:
         return "-"
-    packets = sum(service.get(f"packets_{kind}", 0)
-                  for kind in ("stateless", "old", "candidate", "tracked",
-                               "by_id"))
+    packets = forwarded(service)
     # above max_entries packets are forwarded that no column counts
     return percent(service["packets_lane"],
                    max(packets, service["packets_lane"]))

@@ -8,6 +8,8 @@ names it no more, and its older flows have had an entry since they were pinned.
 Where that is not so, or not known, nobody is told that it is: Host.unseen().
 """
 
+from collections import Counter
+
 from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
 
 from . import servers
@@ -47,6 +49,14 @@ def _weightless(word, names):
     return found
 
 
+def two_families(names, rows):
+    """Marks with a service of each family: no row of /proc says whose it is."""
+    count = Counter(map(name_of, rows))
+    return [f"{name}: services of IPv4 and of IPv6 have this mark, and which of them has "
+            "settled is not told: give each a mark of its own"
+            for name in names if count[name] > 1]
+
+
 def ended(names):
     """Which flows count as that."""
     host = Host(True)
@@ -77,9 +87,11 @@ class Pending:
     def _refuse_unseen(self, asked, rows):
         """What makes the absence of entries prove less than it should, at the
         first look and at the last: times may have changed meanwhile."""
-        host = Host(True)
-        reasons = [text for row in rows if name_of(row) in asked
-                   for text in host.unseen(asked[name_of(row)], row)]
+        host, ours = Host(True), {name_of(row): row for row in rows}
+        reasons = two_families(asked, rows) + [
+            text for name, service in asked.items() for text in (
+                host.unseen(service, ours[name]) if name in ours else
+                host.comes_back(service))]
         if reasons:
             raise ToolError("; ".join(dict.fromkeys(reasons)))
         self._asked = True
@@ -101,7 +113,10 @@ class Pending:
     def look(self, options):
         """(what kind of thing, what to say) for each that is not yet so, and
         how long the last one takes in ms, if that is known."""
-        # before the entries: what is stable has pinned its flows
+        # the weights before the states, and these before the entries: what is stable
+        # without the server has pinned its flows
+        for word in options.drained:
+            _weightless(word, options.service)
         services = select(read_services(options.service), options.service)
         found, left = [], []
         if options.drained:
@@ -132,8 +147,13 @@ class Settled:
 
     def __init__(self, options):
         self._peer = options.equal_to and Director.of_file(options.equal_to)
-        if self._peer and self._peer.stale():
-            raise ToolError(f"--equal-to: unknown is {self._peer.stale()[0]}; run "
+        self._refuse_peer()
+
+    def _refuse_peer(self):
+        """If what it said proves nothing, or does not any more."""
+        if self._peer and (unknown := self._peer.unknown() or
+                           ([] if self._peer.services else ["which services it has"])):
+            raise ToolError(f"--equal-to: unknown is {'; '.join(unknown)}; run "
                             "'mhsstat show --json' there now")
 
     def _expected(self, services, options):
@@ -147,7 +167,10 @@ class Settled:
                 yield ("servers", f"{name_of(s)}: {n} of {options.servers} "
                        "servers get new flows")
         if self._peer:
+            self._refuse_peer()
             here = Director("this host", document)
+            if here.namespace and here.namespace == self._peer.namespace:
+                raise ToolError(f"--equal-to: {self._peer.name} is this director itself")
             others = (here.services | self._peer.services).keys() - \
                 set(options.service or self._peer.services)
             for line in differences(here, self._peer):

@@ -14,7 +14,8 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
-from mhsstat_lib import check, cli, facts, netlink, rules, servers, snapshot  # noqa: E402
+from mhsstat_lib import (arrive, check, cli, facts, netlink, rules, servers,  # noqa: E402
+                         snapshot)
 
 NAME = "TCP 192.0.2.1:80"
 SAVED = """\
@@ -251,6 +252,21 @@ class Findings(unittest.TestCase):
         core(known, SAVED)
         counts(known, (9, 9), (9, 9))
         self.assertIn("flood", check.findings(known)[0].text)
+
+    def test_a_family_of_a_mark_without_a_weight(self):
+        known = Known()
+        service(known, protocol="FWM", address="7")
+        for weight, found in (1, 0), (0, 1):
+            core(known, f"-A -f 7 -s mhs\n-a -f 7 -r 10.0.0.11:0 -g -w {weight}\n"
+                 "-A -f 7 -6 -s mhs\n-a -f 7 -6 -r [fd00::11]:0 -g -w 1\n")
+            self.assertEqual(kinds(known).count("no-weight"), found)
+
+    def test_packets_that_came_are_counted_once(self):
+        one = {"protocol": "TCP", "address": "192.0.2.1:80", "packets_stateless": 40,
+               "packets_old": 2, "packets_unsettled": 3, "packets_lane": 40,
+               "packets_no_id": 7, "packets_icmp": 9, "capped": 5}
+        for by_xdp, number in (False, 50), (True, 10):
+            self.assertEqual(arrive._counted([one], by_xdp), {NAME: number})
 
     def test_each_cause_is_one_finding(self):
         for kind, cause in CAUSES.items():

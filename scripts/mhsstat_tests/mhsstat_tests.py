@@ -28,7 +28,8 @@ sys.path.insert(0, str(TOP / "scripts"))
 from mhsstat_lib import (check, cli, compare, lane, lookup, netlink, options,  # noqa: E402
                          plan, proc, prometheus, rules, servers, snapshot,
                          stateful, text, wait, watch)
-from ipvs_mhs_tool import (EXIT_FAILED, EXIT_PROBLEM, ToolError)  # noqa: E402
+from ipvs_mhs_tool import (EXIT_FAILED, EXIT_PROBLEM, ToolError,  # noqa: E402
+                           run as tool_run)
 
 RECORDED = Path(__file__).resolve().parent
 EXAMPLES = TOP / "examples/mhsstat"
@@ -811,6 +812,8 @@ class CommandLine(Files):
         self.assertEqual(json.loads(whole)["format"], 1)
         with mock.patch.object(proc, "PROC_MHS", path):
             self.assertEqual(run()[1], run("show")[1])
+            self.assertEqual(run("-t", "10.9.0.1:80")[:2],
+                             run("show", "-t", "10.9.0.1:80")[:2])
         self.assertEqual(run("sh", "--file", path), run("show", "--file", path))
         self.assertEqual(run("help", "check"), run("check", "--help"))
         self.assertEqual(run("-V"), run("--version"))
@@ -832,6 +835,9 @@ class CommandLine(Files):
                 status, _, err = run(*argv)
                 self.assertEqual(status, 2)
                 self.assertIn(words, err)
+
+    def test_a_program_may_print_what_is_no_text(self):
+        self.assertEqual(tool_run(["printf", r"a\374b"]).stdout, "a\ufffdb")
 
     def test_output_that_cannot_be_written(self):
         path = self.file("proc", NOW)
@@ -1646,6 +1652,23 @@ class Drained(unittest.TestCase):
             got, out, err = self.wait("-t", "10.9.0.1:80")
         self.assertEqual((got, out), (125, ""), err)
 
+    def test_persistence_of_another_scheduler(self):
+        for persistent, status in (("", 0), (" -p 300", 125)):
+            kernel = Kernel(self)
+            kernel.saved += f"-A -t 10.9.0.3:80 -s wlc{persistent}\n" \
+                            "-a -t 10.9.0.3:80 -r 10.2.0.99:80 -g -w 0\n"
+            self.assertEqual(run("wait", "--drained", "10.2.0.99:80")[0], status)
+
+    def test_a_weight_that_is_0_after_the_state_was_read(self):
+        kernel = Kernel(self)
+        kernel.saved = kernel.saved.replace("-i -w 0", "-i -w 1")
+
+        def read(names=()):
+            kernel.saved = kernel.saved.replace("-i -w 1", "-i -w 0")
+            return proc.parse(kernel.mhs, names=names)
+        with mock.patch("mhsstat_lib.wait.read_services", read):
+            self.assertEqual(self.wait("-t", "10.9.0.1:80")[:2], (125, ""))
+
     def test_no_such_server(self):
         Kernel(self)
         for argv, where in (((), "this network namespace"),
@@ -1680,7 +1703,8 @@ class Drain(unittest.TestCase):
     def test_dry_run(self):
         kernel = self.weighted()
         self.assertEqual(self.drain("--dry-run", *self.TCP),
-                         f"ipvsadm {self.ZERO}\nipvsadm {self.GONE}\n")
+                         f"ipvsadm {self.ZERO}\nmhsstat wait -t 10.9.0.1:80 --drained "
+                         f"{Kernel.SERVER}\nipvsadm {self.GONE}\n")
         self.assertEqual(kernel.edits, [])
 
     def test_goes_on_where_it_was(self):
@@ -1705,8 +1729,23 @@ class Drain(unittest.TestCase):
     def test_a_weight_that_somebody_gives_meanwhile(self):
         kernel = self.weighted()
         kernel.becomes = 3
-        self.assertIn("has weight 3", self.drain(*self.TCP, status=125))
+        said = self.drain(*self.TCP, status=125)
+        self.assertIn("has weight 3", said)
+        self.assertIn("keeps the weight 0 and is not deleted", said)
         self.assertEqual(kernel.edits, [self.ZERO])
+
+    def test_a_mark_of_both_families(self):
+        kernel = Kernel(self, first=True)
+        kernel.saved += "-a -f 7 -r 10.2.0.12:0 -g -w 0\n"
+        self.drain("-f", "7", "10.2.0.12:0")
+        kernel.edits.clear()
+        kernel.mhs += next(line for line in kernel.mhs.splitlines()
+                           if line.startswith("FWM 7 ")) + "\n"
+        self.assertIn("nothing was changed: FWM 7: services of IPv4 and of IPv6",
+                      self.drain("-f", "7", "10.2.0.12:0", status=125))
+        self.assertEqual(kernel.edits, [])
+        self.assertIn("give each a mark of its own", run(
+            "wait", "-f", "7", "--drained", "10.2.0.12:0")[2])
 
     def test_what_is_unsafe_is_refused_and_nothing_changed(self):
         for server, host, saved, words in (
@@ -1764,6 +1803,8 @@ class Expected(Files):
     def wait(self, *argv, **peer):
         kernel = Kernel(self)
         there = snapshot.as_json(proc.parse(kernel.mhs), live=True)
+        there["namespace"], there["parameters"]["quic_ports"] = "there", "443"
+        there.update(peer.pop("document", {}))
         for service in there["services"]:
             if service["address"] == "10.9.0.1:80":
                 service.update(peer)
@@ -1790,6 +1831,12 @@ class Expected(Files):
         self.assertEqual(status, 124)
         self.assertIn("new flows go by different tables", err)
         self.assertNotIn("said so", err)
+        for document, words in (
+                ({"services": []}, "which services it has"), ({"settings": None}, "sysctls"),
+                ({"namespace": snapshot.as_json([], live=True)["namespace"]},
+                 "is this director itself")):
+            status, err = self.wait(document=document, state="stable")
+            self.assertEqual((status, words in err), (125, True), err)
         status, err = self.wait(address="10.9.0.7:80")
         self.assertIn("TCP 10.9.0.1:80: only in ", err)
 
@@ -1862,6 +1909,12 @@ class Stateful(Files):
             self.assertEqual(status, 125)
             self.assertIn("net.ipv4.vs.mhs.stateless is 1: ", err)
             self.assertIn("'sysctl -w net.ipv4.vs.mhs.stateless=0'", err)
+
+    def test_the_second_chance_has_no_way_to_an_entry(self):
+        one = proc.parse(self.kernel(self.TCP, StatefulMs=0))[0]
+        self.assertEqual(stateful._pending({**one, "second_chance": 0}), "")
+        with self.assertRaisesRegex(ToolError, "Asked .* stands still"):
+            stateful._pending({**one, "second_chance": 1})
 
     def test_older_module(self):
         status, err = self.wait(OLDER)

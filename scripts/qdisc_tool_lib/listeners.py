@@ -72,7 +72,7 @@ def needless():
 
 def _line(path):
     """That of a small file, or nothing."""
-    with suppress(OSError), open(path, encoding="utf-8") as file:
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return file.read().strip()
     return ""
 

@@ -39,7 +39,7 @@ def live_namespaces():
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):    # it has ended
             found.add(os.stat(f"/proc/{pid}/ns/net").st_ino)
-    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         found.update(int(line.split()[3][len("net:["):-1]) for line in file
                      if line.split()[3].startswith("net:["))
     return found
@@ -84,8 +84,9 @@ def may_administer():
 def run(argv, words="", *keep_fds):
     """Run a program to its end; ToolError with its own words if it fails."""
     try:
-        done = subprocess.run(argv, input=words, text=True, check=False, pass_fds=keep_fds,
-                              capture_output=True, timeout=COMMAND_TIMEOUT_S)
+        done = subprocess.run(argv, input=words, text=True, errors="replace", check=False,
+                              pass_fds=keep_fds, capture_output=True,
+                              timeout=COMMAND_TIMEOUT_S)
     except FileNotFoundError as error:
         raise ToolError(f"{argv[0]} is not installed, or not in PATH") from error
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -67,9 +67,12 @@ def setup(host, state, set_up):
                 except ToolError as error:
                     raise ToolError("; ".join(filter(None, (
                         str(error), part.hint)))) from error
-    except (ToolError, KeyboardInterrupt) as error:
+    except (ToolError, OSError, KeyboardInterrupt) as error:
         wrong = undo(parts, new, host)
-        state.save(old if not new else record)
+        try:
+            state.save(old if not new else record)
+        except OSError as another:
+            wrong.append(str(another))
         if isinstance(error, KeyboardInterrupt):
             raise
         raise ToolError("; ".join([str(error), *wrong, "what this call had "

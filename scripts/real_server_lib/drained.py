@@ -79,6 +79,11 @@ class _Looks:
                 f"{fault.text}, and no flow is seen: sockets in another network "
                 "namespace, or behind DNAT, are not seen from here: ask there; "
                 "or begin to ask before the service ends")
+        if host.rules() is None:
+            raise ToolError(
+                f"{spelled(*service)}: no flow is seen, and whether a rule leads the port "
+                "to a container is not known: be root, and install nftables; or begin "
+                "to ask before the service ends")
         self._known.add(service)
 
     def look(self, _options):

@@ -143,8 +143,15 @@ def _accepts(socket, vip, protocol, port, devices):
 
 
 def leads_on(port, host):
-    """Whether a rule of DNAT has this port."""
-    return re.search(rf"\bdport [^\n]*\b{port}\b[^\n]*\bdnat\b", host.rules(), re.I)
+    """Whether a rule of DNAT has this port, alone, in a set, a range or a map; one that
+    has a name may have it."""
+    # nft breaks the lines of a set
+    lines = re.sub(r",\s*\n\s*", ", ", host.rules() or "").splitlines()
+    those = [words for line in lines if re.search(r"\bdnat\b", line, re.I)
+             for words in re.findall(r"\bdport (?:map )?(\{[^}]*\}|\S+)", line)]
+    return any("@" in words or any(
+        int(low) <= port <= int(high or low) for low, high in
+        re.findall(r"\b(\d+)(?:[-:](\d+))?\b", words)) for words in those)
 
 
 def deaf(set_up, host):

@@ -72,7 +72,12 @@ class Command(unittest.TestCase):
                 ("tcp dport 80 counter packets 1 bytes 60 dnat to 172.17.0.2:8080", 125),
                 ('tcp dport 80 counter packets 1 bytes 60 xt target "DNAT"', 125),
                 ("tcp dport 8080 dnat to 172.17.0.2:80", 0),
-                ("tcp dport 80 accept", 0)):
+                ("tcp dport { 22,\n 79-81,\n 443 } dnat to 172.17.0.2", 125),
+                ("dnat ip to tcp dport map { 22 : 10.0.0.1, 80 : 10.0.0.2 }", 125),
+                ("dnat ip to tcp dport map @ports", 125),
+                ("-A DOCKER -p tcp -m tcp --dport 70:90 -j DNAT --to 172.17.0.2", 125),
+                ("tcp dport 81-89 counter packets 80 bytes 80 dnat to :80", 0),
+                ("tcp dport 80 accept", 0), (None, 125)):
             self.assertEqual(run("-t", "192.0.2.1:80", sockets="", rules=rule,
                                  listening=listens)[0], status, rule)
 

@@ -453,6 +453,19 @@ class Change(unittest.TestCase):
         change.clear(on, self.state)
         self.assertIsNone(on.remarks)
 
+    def test_a_full_disk_leaves_nothing_half_done(self):
+        on = FakeHost()
+        before, saves = on.looks(), []
+
+        def save(record):
+            saves.append(record)
+            if len(saves) > 2:
+                raise OSError("no space")
+        with mock.patch.object(self.state, "save", save), \
+                self.assertRaisesRegex(ToolError, "no space"):
+            change.setup(on, self.state, set_up("--vip", VIP4, "--mss", "1400"))
+        self.assertEqual(on.looks(), before)
+
     def test_an_address_stays_when_its_tunnel_goes(self):
         on = FakeHost(modules=["ipip"],
                       sysctls={"net.ipv4.conf.all.rp_filter": "1"})
