@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+from pathlib import Path
 from unittest import mock
 
 from lib import (FAST, LONG, TOP, Protecting, Tool, check, child, defer, equal, main, note, program,
@@ -278,15 +279,20 @@ def without_a_set_up_the_status_tells():
 def check_says_which_reload_needs_no_hold():
     ready("lo")
     words = "Envoy", "tcp_migrate_req=1"
+
+    def called(name):
+        with open("/proc/self/comm", "wb") as file:
+            file.write(name)
+        signal.pause()
+
+    def begin(name):
+        pid = child(lambda: called(name))
+        wait_for(lambda: Path(f"/proc/{pid}/comm").read_bytes() == name + b"\n", "its name")
+    begin(b"caf\xe9")       # no UTF-8
     said = tool("check").out
     check(not any(word in said for word in words), f"the control: {said}")
     sysctl("net/ipv4/tcp_migrate_req", 1)
-
-    def envoy():
-        write("/proc/self/comm", "envoy")
-        signal.pause()
-    pid = child(envoy)
-    wait_for(lambda: read(f"/proc/{pid}/comm") == "envoy\n", "its name")
+    begin(b"envoy")
     said = tool("check").out
     check(all(word in said for word in words), said)
 
