@@ -2,8 +2,10 @@
 """Flows broken when servers or directors change, see availability/guest.sh."""
 
 import bench
+import source
 
 KERNELS = ("uml",)
+SOURCES = (*source.PACKET_PATH, source.CHANCE)
 # 250 of them are naps; the rest, on 10,000 flows, takes twice as long on a host
 # that has other things to do
 SECONDS = {"quick": 400, "full": 1100}

@@ -4,11 +4,11 @@ on the stock kernel, in an emulated machine that counts them, see chance/guest.p
 
 import bench
 import packets
+import source
 
 KERNELS = (packets.COUNTED,)
 SECONDS = {"quick": 90, "full": 90}
-SOURCES = ("tools/net/ipvs_mhs/chance.bpf.c",
-           "net/netfilter/ipvs/ip_vs_mhs_chance.c")
+SOURCES = ("tools/net/ipvs_mhs/chance.bpf.c", source.CHANCE)
 EXACT = {"chance": 0.01}
 WHAT = {"other": "of another port", "syn": "a SYN",
         "stays": "of a flow of this server", "cookie": "with a valid SYN cookie",
