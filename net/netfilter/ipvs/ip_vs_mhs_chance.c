@@ -45,7 +45,7 @@
 #define CHANCE_FIRST		HZ
 /* and asks for it so often meanwhile */
 #define CHANCE_AGAIN		(HZ / 5)
-/* Questions to servers that are not in the slot, of a service, in a second */
+/* Packets that may search all servers, of a service, in a second */
 #define CHANCE_RELAYS		10000
 
 struct chance_gre {
@@ -142,6 +142,9 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 		other = NULL;
 	if (from->idx == first && other && mhs_chance_answers(other))
 		return other;
+	*drop = !chance_may_relay(mhs);
+	if (*drop)
+		return NULL;
 	if (from->idx != first && from->idx != second)
 		i = from->idx;
 	while (++i < servers->max) {
@@ -149,15 +152,14 @@ chance_next(struct mhs *mhs, u32 w, const struct mhs_server *from, bool *drop)
 		if (!s || i == first || i == second || mhs_chance_lost(s) ||
 		    !mhs_chance_answers(s) || !rcu_access_pointer(s->carrier))
 			continue;
-		*drop = !chance_may_relay(mhs);
-		return *drop ? NULL : s;
+		return s;
 	}
 	/* Without the program it has the flow, or its reset is right */
 	if (other && !mhs_chance_answers(other))
 		return other;
-	for (i = 1; i < servers->max; i++) {
+	for (i = 1; i < servers->max && !*drop; i++) {
 		s = rcu_dereference(servers->s[i]);
-		*drop |= s && chance_waits(s) && !mhs_chance_answers(s) &&
+		*drop = s && chance_waits(s) && !mhs_chance_answers(s) &&
 			 !mhs_chance_lost(s);
 	}
 	return NULL;
