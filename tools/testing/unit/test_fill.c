@@ -111,8 +111,12 @@ static bool shares_init(const void *arg)
 
 			mhs_share_init(&s, 1, hashes[i],
 				       table_sizes[size]);
+			/* The largest hash has the last place, the widest skip */
 			if (s.pos >= table_sizes[size] || !s.skip ||
-			    s.skip >= table_sizes[size] || s.taken)
+			    s.skip >= table_sizes[size] || s.taken ||
+			    (hashes[i] == ~0ULL &&
+			     (s.pos + 1 != table_sizes[size] ||
+			      s.skip + 1 != table_sizes[size])))
 				return unit_fail("size %u hash %#llx",
 						 table_sizes[size],
 						 (unsigned long long)hashes[i]);
