@@ -70,8 +70,9 @@ def _listen(tap, aims, asked):
 def _counted(services, by_xdp):
     """{name: packets}; those of IPVS are some seconds old, the module's are of now.
     Nobody hears what XDP takes."""
-    return Counter({name_of(s): forwarded(s) + s["packets_unsettled"] + s["capped"] -
-                    by_xdp * s.get("packets_lane", 0) for s in services})
+    return Counter({name_of(s): forwarded(s) + s["packets_unsettled"] +
+                    s["pinned_entries"] - by_xdp * s.get("packets_lane", 0)
+                    for s in services})
 
 
 def look(services, by_xdp):

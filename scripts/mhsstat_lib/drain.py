@@ -22,7 +22,7 @@ from .wait import Pending, having, rests_on, two_families
 def _refuse(places, rows, host):
     """What makes the removal unsafe, before anything is changed."""
     ours = {name_of(s): s for s in rows}
-    reasons = two_families({service.name for service, _ in places}, rows)
+    reasons = two_families({service.name for service, _ in places}, rows, host)
     for service, server in places:
         name = service.name
         if name not in ours:
@@ -66,9 +66,12 @@ def drain(options):
             "command again to go on"
     try:
         status = until(Pending().look, asked, progress, "drained")
-    except (KeyboardInterrupt, ToolError):
+    except KeyboardInterrupt:
         print(f"mhsstat: {again}", file=sys.stderr)
         raise
+    except ToolError as error:
+        raise ToolError(f"{name} is not deleted, and its weight stays as it is now: "
+                        f"{error}") from error
     if status == EXIT_TIMEOUT:
         print(f"mhsstat: {again}", file=sys.stderr)
         return status

@@ -289,10 +289,8 @@ class Words:
             by_fate.setdefault(fate, []).append(name)
         last = ": 'mhsstat drain' deletes a server when it has none"
         for fate, words in (
-                (CUT, "are cut at once (" + (
-                    "net.ipv4.vs.expire_nodest_conn is 1" if self._host.expires
-                    else "not all servers can send them back: 'mhsstat check'")
-                 + ")" + last),
+                (CUT, "are cut at once (net.ipv4.vs.expire_nodest_conn is 1)"
+                 + last),
                 (HANG, "hang at once, as masquerading keeps no deleted server"
                  + last),
                 (MOVE, "go to another server at once, as plain UDP" +
@@ -331,7 +329,7 @@ class Words:
                   f"{self._time(self.hold_ms)}, stay, the others go to their new " \
                   "server (stay_ports)"
             return
-        if self._host.chance(self.service) is not False:
+        if self._host.chance(self.service):
             yield f"{others} connections go on, as servers send their packets " \
                   "back (net.ipv4.vs.mhs.second_chance): 'mhsstat check' tells " \
                   "whether each can"

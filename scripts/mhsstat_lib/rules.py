@@ -35,11 +35,11 @@ def no_second_chance(service):
     if service.persistent or "ops" in service.flags:
         return "persistence and one-packet scheduling keep entries", False
     if len({s.address.version for s in service.servers}) > 1:
-        return "its servers have addresses of both families", False
+        return "its servers have addresses of both families", True
     port = endpoint(service.name.split()[1])[1]
     odd = [s.name for s in service.servers if s.port != port]
     if odd:
-        return f"the server {odd[0]} has another port", False
+        return f"the server {odd[0]} has another port", True
     return None, True
 
 
@@ -145,13 +145,8 @@ class Host:
                    "net.ipv4.vs.expire_quiescent_template=1'")
 
     def chance(self, service):
-        """Do its servers send back what they do not know?  None: the module thinks so,
-        and they cannot."""
-        if service.name not in self.second_chance or service.persistent or \
-                "ops" in service.flags:
-            return False
-        why, spared = no_second_chance(service)
-        return not why if spared else None
+        """Do its servers send back what they do not know?"""
+        return service.name in self.second_chance and not no_second_chance(service)[0]
 
     def stays(self, service):
         """Are its flows plain UDP that stays, by entries of a transition?"""
@@ -170,11 +165,8 @@ class Host:
     def deleted(self, service, server, row, stateful):
         """What becomes of the living flows of a server that is deleted, where @row
         of /proc/net/ip_vs_mhs is known; @stateful: all its flows have entries."""
-        chance = self.chance(service)
-        if chance and not self.expires:
+        if self.chance(service) and not self.expires:
             return SENT
-        if chance is None:
-            return CUT
         if row.get("state") == "stable" and not server.weight and \
                 server.active == server.inactive == 0 and \
                 not any(self.unseen(service, row)):

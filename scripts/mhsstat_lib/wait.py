@@ -8,8 +8,6 @@ names it no more, and its older flows have had an entry since they were pinned.
 Where that is not so, or not known, nobody is told that it is: Host.unseen().
 """
 
-from collections import Counter
-
 from ipvs_mhs_tool import EXIT_OK, ToolError, UsageError, quoted
 
 from . import servers
@@ -49,12 +47,16 @@ def _weightless(word, names):
     return found
 
 
-def two_families(names, rows):
-    """Marks with a service of each family: no row of /proc says whose it is."""
-    count = Counter(map(name_of, rows))
+def two_families(names, rows, host):
+    """Marks with a service of each family, one of which has merged no slot for long
+    enough: no row of /proc says whose it is."""
+    found = {name: [row.get("pinned_ms") for row in rows if name_of(row) == name]
+             for name in names}
     return [f"{name}: services of IPv4 and of IPv6 have this mark, and which of them has "
-            "settled is not told: give each a mark of its own"
-            for name in names if count[name] > 1]
+            "changed with too short a pin time, or not since it began, is not told: give "
+            "each a mark of its own"
+            for name, times in found.items() if len(times) > 1 and any(
+                ms is not None and ms < host.idle(name) for ms in times)]
 
 
 def ended(names):
@@ -87,11 +89,12 @@ class Pending:
     def _refuse_unseen(self, asked, rows):
         """What makes the absence of entries prove less than it should, at the
         first look and at the last: times may have changed meanwhile."""
-        host, ours = Host(True), {name_of(row): row for row in rows}
-        reasons = two_families(asked, rows) + [
-            text for name, service in asked.items() for text in (
-                host.unseen(service, ours[name]) if name in ours else
-                host.comes_back(service))]
+        host, ours = Host(True), {name_of(row) for row in rows}
+        reasons = two_families(asked, rows, host) or [
+            text for row in rows if name_of(row) in asked
+            for text in host.unseen(asked[name_of(row)], row)] + [
+            text for name, service in asked.items() if name not in ours
+            for text in host.comes_back(service)]
         if reasons:
             raise ToolError("; ".join(dict.fromkeys(reasons)))
         self._asked = True

@@ -264,7 +264,8 @@ class Findings(unittest.TestCase):
     def test_packets_that_came_are_counted_once(self):
         one = {"protocol": "TCP", "address": "192.0.2.1:80", "packets_stateless": 40,
                "packets_old": 2, "packets_unsettled": 3, "packets_lane": 40,
-               "packets_no_id": 7, "packets_icmp": 9, "capped": 5}
+               "packets_no_id": 7, "packets_icmp": 9, "capped": 11,
+               "pinned_entries": 5}
         for by_xdp, number in (False, 50), (True, 10):
             self.assertEqual(arrive._counted([one], by_xdp), {NAME: number})
 

@@ -1346,7 +1346,7 @@ class PlanInWords(unittest.TestCase):
                 ({"host": {**ours, **expires}}, "10.0.0.1:80 are cut at once (net"),
                 ({"method": "Masq", "host": ours}, "10.0.0.1:80 hang at once"),
                 ({"method": "Masq", "host": ours}, "each has an entry"),
-                ({"host": ours, "port": 81}, "not all servers can send them back"),
+                ({"host": ours, "port": 81}, "then cut"),
                 ({"options": ("-p", "300"), "host": ours}, "then cut"),
                 ({"name": udp}, "10.0.0.1:80 go to another server at once"),
                 ({"name": udp, "host": expires}, "go to another server at once"),
@@ -1731,7 +1731,7 @@ class Drain(unittest.TestCase):
         kernel.becomes = 3
         said = self.drain(*self.TCP, status=125)
         self.assertIn("has weight 3", said)
-        self.assertIn("keeps the weight 0 and is not deleted", said)
+        self.assertIn("10.2.0.13:80 is not deleted, and its weight stays", said)
         self.assertEqual(kernel.edits, [self.ZERO])
 
     def test_a_mark_of_both_families(self):
@@ -1739,8 +1739,13 @@ class Drain(unittest.TestCase):
         kernel.saved += "-a -f 7 -r 10.2.0.12:0 -g -w 0\n"
         self.drain("-f", "7", "10.2.0.12:0")
         kernel.edits.clear()
-        kernel.mhs += next(line for line in kernel.mhs.splitlines()
-                           if line.startswith("FWM 7 ")) + "\n"
+        row = next(line for line in kernel.mhs.splitlines() if line.startswith("FWM 7 "))
+        kernel.mhs = "\n".join(
+            f"{line} {'PinnedMs' if n == 0 else 900_000}"
+            for n, line in enumerate([*kernel.mhs.splitlines(), row]))
+        self.drain("-f", "7", "10.2.0.12:0")
+        kernel.edits.clear()
+        kernel.mhs = kernel.mhs[:-7] + " 0"
         self.assertIn("nothing was changed: FWM 7: services of IPv4 and of IPv6",
                       self.drain("-f", "7", "10.2.0.12:0", status=125))
         self.assertEqual(kernel.edits, [])

@@ -15,7 +15,7 @@ from ipvs_mhs_tool import EXIT_OK, EXIT_TIMEOUT, ToolError, json_of
 from mhsstat_lib.address import spelled, told, unmapped
 from mhsstat_lib.progress import Progress, until
 
-from .faults import deaf, translated
+from .faults import deaf, leads_on, translated
 from .host import Host
 from .options import SetUp
 from .state import State
@@ -79,11 +79,16 @@ class _Looks:
                 f"{fault.text}, and no flow is seen: sockets in another network "
                 "namespace, or behind DNAT, are not seen from here: ask there; "
                 "or begin to ask before the service ends")
-        if host.rules() is None:
+        why = "a rule of DNAT names no port"
+        try:
+            leads = leads_on(port, host.rules())
+        except ToolError as error:
+            leads, why = None, str(error)
+        if leads is None:
             raise ToolError(
-                f"{spelled(*service)}: no flow is seen, and whether a rule leads the port "
-                "to a container is not known: be root, and install nftables; or begin "
-                "to ask before the service ends")
+                f"{spelled(*service)}: no flow is seen, and whether a rule of this host "
+                f"leads the port to a container is not known ({why}): begin to ask before "
+                "the service ends")
         self._known.add(service)
 
     def look(self, _options):

@@ -4,7 +4,7 @@
 import re
 import sys
 
-from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, json_of, quoted
+from ipvs_mhs_tool import EXIT_OK, EXIT_PROBLEM, ToolError, json_of, quoted
 
 from mhsstat_lib.text import finding, screen
 
@@ -142,16 +142,29 @@ def _accepts(socket, vip, protocol, port, devices):
         (address in wild or address.strip("[]") == vip)
 
 
-def leads_on(port, host):
-    """Whether a rule of DNAT has this port, alone, in a set, a range or a map; one that
-    has a name may have it."""
+def leads_on(port, rules):
+    """Whether a rule of DNAT has this port, alone, in a set, a range or a map; None: one
+    without a port may, or one by a name or a condition."""
+    found = False
     # nft breaks the lines of a set
-    lines = re.sub(r",\s*\n\s*", ", ", host.rules() or "").splitlines()
-    those = [words for line in lines if re.search(r"\bdnat\b", line, re.I)
-             for words in re.findall(r"\bdport (?:map )?(\{[^}]*\}|\S+)", line)]
-    return any("@" in words or any(
-        int(low) <= port <= int(high or low) for low, high in
-        re.findall(r"\b(\d+)(?:[-:](\d+))?\b", words)) for words in those)
+    for line in re.sub(r",\s*\n\s*", ", ", rules).splitlines():
+        if not re.search(r'\bdnat\b.* to\b|-j DNAT\b|"DNAT"', line):
+            continue
+        words = re.search(r"(! --)?\bdports? (?:map )?(\{[^}]*\}|\S+)", line)
+        if not words or words[1] or words[2][0] in "!<>@":
+            found = None
+        elif any(int(low) <= port <= int(high or low) for low, high in re.findall(
+                r"\b(\d+)(?:[-:](\d+))?\b", re.sub(r" : [^,}]*", "", words[2]))):
+            return True
+    return found
+
+
+def _leads_on(port, host):
+    """The same where that is certain."""
+    try:
+        return leads_on(port, host.rules())
+    except ToolError:
+        return None
 
 
 def deaf(set_up, host):
@@ -159,7 +172,7 @@ def deaf(set_up, host):
     # packets come by these
     devices = tunnels_of(set_up, host) or set(host.arp_devices())
     for protocol, port in set_up.ports:
-        if leads_on(port, host):
+        if _leads_on(port, host):
             continue
         sockets = host.sockets().splitlines()
         for vip in set_up.vips:
@@ -175,7 +188,7 @@ def translated(set_up, host):
     """Services whose port a rule leads elsewhere, as that of a container: a proxy that
     listens here, too, gets no packet from outside."""
     for _, port in set_up.ports:
-        if leads_on(port, host):
+        if _leads_on(port, host):
             yield Fault(f"a rule leads port {port} elsewhere by DNAT",
                         "let the service itself listen on the virtual address; "
                         "docker: --network host")

@@ -219,16 +219,13 @@ class Host:
         return int(dict(zip(*lines)).get("IPReversePathFilter", 0)) if lines else 0
 
     def rules(self):
-        """Those of nftables, and of iptables; None if some cannot be read: without nft,
-        or not as root."""
+        """Those of nftables, and of iptables; ToolError if some cannot be read: without
+        nft, or not as root."""
         asked = [("nft", "list", "ruleset")] + [
             (f"{tool}-legacy-save", "-t", "nat") for tool, names in (
                 ("iptables", "ip_tables_names"), ("ip6tables", "ip6_tables_names"))
             if "nat" in _proc(names).split()]
-        try:
-            return "".join(self._ask(*argv) for argv in asked)
-        except ToolError:
-            return None
+        return "".join(self._ask(*argv) for argv in asked)
 
     def flows(self, port):
         """TCP sockets with this local port but listeners and TIME_WAIT, in the words

@@ -12,6 +12,7 @@ from unittest import mock
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "scripts"))
 
+from ipvs_mhs_tool import ToolError  # noqa: E402
 from real_server_lib import cli, drained  # noqa: E402
 from real_server_lib.options import SetUp  # noqa: E402
 from real_server_lib.state import Record  # noqa: E402
@@ -29,9 +30,14 @@ def run(*argv, sockets=SOCKETS, listening="", set_up=None, rules=""):
     """(status, standard output, standard error)"""
     out, err = io.StringIO(), io.StringIO()
     record = Record([set_up], {}) if set_up else None
+
+    def told_rules(_):
+        if rules is None:
+            raise ToolError("nft is not installed")
+        return rules
     answers = {"flows": lambda self, port: sockets,
                "sockets": lambda self: listening,
-               "rules": lambda self: rules,
+               "rules": told_rules,
                "links": lambda self: {"lo": {
                    "flags": [], "link_type": "loopback",
                    "addr_info": [{"local": "10.0.0.11"}]}}}
@@ -77,7 +83,12 @@ class Command(unittest.TestCase):
                 ("dnat ip to tcp dport map @ports", 125),
                 ("-A DOCKER -p tcp -m tcp --dport 70:90 -j DNAT --to 172.17.0.2", 125),
                 ("tcp dport 81-89 counter packets 80 bytes 80 dnat to :80", 0),
-                ("tcp dport 80 accept", 0), (None, 125)):
+                ("dnat ip addr . port to tcp dport map { 22 : 10.0.0.80 . 80 }", 0),
+                ("-A X -p tcp -m multiport --dports 443,80 -j DNAT", 125),
+                ("-A X -p tcp ! --dport 22 -j DNAT --to 172.17.0.2", 125),
+                ("ip daddr 192.0.2.1 dnat to 172.17.0.2", 125),
+                ("tcp dport >= 80 dnat to 172.17.0.2", 125),
+                ("chain dnat {", 0), ("tcp dport 80 accept", 0), (None, 125)):
             self.assertEqual(run("-t", "192.0.2.1:80", sockets="", rules=rule,
                                  listening=listens)[0], status, rule)
 

@@ -704,7 +704,7 @@ class Check(unittest.TestCase):
                 ("127.0.0.1:80", [VIP4, VIP6]), ("*:8080", [VIP4, VIP6])):
             self.assertEqual(self.deaf([("tcp", local)]), missing, local)
         self.assertEqual(self.deaf([("udp", "*:80")]), [VIP4, VIP6])
-        for port, missing in (80, []), (8080, [VIP4, VIP6]):
+        for port, missing in (80, []), (8080, [VIP4, VIP6]), ("@web", [VIP4, VIP6]):
             self.assertEqual(self.deaf([], rules=f"tcp dport {port} dnat to :81"),
                              missing)
         self.assertEqual(self.deaf([("tcp", "*%eth0:80")], "--tunnel", "ipip",

@@ -45,7 +45,7 @@
 #define CHANCE_FIRST		HZ
 /* and asks for it so often meanwhile */
 #define CHANCE_AGAIN		(HZ / 5)
-/* Packets that may search all servers, of a service, in a second */
+/* Packets sent back that may search all servers, of a service, in a second */
 #define CHANCE_RELAYS		10000
 
 struct chance_gre {
