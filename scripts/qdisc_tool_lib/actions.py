@@ -5,6 +5,7 @@ returns the exit status."""
 import json
 import os
 import socket
+import time
 from contextlib import suppress
 
 from . import flower, foreign
@@ -160,20 +161,27 @@ def _undo(tool, gate, netlink):
 # ----------------------------------------------------------- hold, release
 
 def hold(tool):
-    begun = []
+    begun, turns = [], []
+
+    def wait(wait_s):
+        for _, turn in turns:
+            turn.begins()
+        time.sleep(wait_s)
     try:
-        for gate in tool.gates(some=True):
-            turn = Turn(tool.state, gate.device).take()
+        # in the order of protect, or two callers might wait for each other
+        for gate in sorted(tool.gates(some=True), key=lambda gate: gate.device):
+            turns.append((gate, Turn(tool.state, gate.device).take(wait)))
+        for gate, turn in turns:
             gate.max_hold_ms = tool.options.max_hold_ms or gate.max_hold_ms
-            try:
-                Hold(gate, turn).begin("hold")
-                begun.append(gate)
-            finally:
-                turn.leave(keep=gate in begun)
+            Hold(gate, turn).begin("hold")
+            begun.append(gate)
     except BaseException:
         for gate in begun:         # all or none
             _release(tool, gate)
         raise
+    finally:
+        for gate, turn in turns:
+            turn.leave(keep=gate in begun)
     return EXIT_OK
 
 

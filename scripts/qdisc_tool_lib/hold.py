@@ -33,7 +33,7 @@ _MISSING = ("this kernel has no netem (CONFIG_NET_SCH_NETEM): install its extra 
             "modules, for example kernel-modules-extra")
 _TCA_NETEM_SLOT, _EXPERIMENTAL, _ETHERNET_BYTES = 12, 0x88B5, 60
 # The next portion goes by itself after that, if nobody lets it go before.
-_NEXT_MS = 900
+_NEXT_MS = 100
 
 # A slow machine needs a second for a thousand connections.
 _DRAIN_S = 5.0
@@ -132,12 +132,14 @@ class Hold:
         self._nftables = foreign.Nftables()
         self._listeners = Listeners()
         self._served = False       # somebody listens
-        self._before = None        # the plug, with its counters
+        self._before = self._after = None      # the plug, with its counters
         self._began = self._emptied = self._deadline = 0.0
 
     def begin(self, command):
         """ToolError if this gate cannot hold; then nothing is held."""
         gate, netlink, turn = self.gate, self._netlink, self._turn
+        if turn.is_lost:
+            raise ToolError("another call has its turn")
         problems = gate.problems(netlink) or foreign.skipped(gate, netlink, self._nftables)
         if problems:
             raise ToolError("; ".join(problems))
@@ -170,6 +172,8 @@ class Hold:
             return "deadline"
         if not self._netlink.is_up(self.gate.plug_device):
             return f"{self.gate.plug_device} was set down"
+        if not self.gate.filters_there(self._netlink):
+            return "its filters were removed"
         return "; ".join(foreign.skipped(self.gate, self._netlink, self._nftables)) or None
 
     def open(self, cause="protect"):
@@ -183,6 +187,7 @@ class Hold:
         try:
             let_go(self._plug)
             self._emptied = time.monotonic()
+            self._after = self.gate.find_plug(self._netlink)   # before another's turn
         except OSError as error:
             self.ended_by = f"error: {error}"
 
@@ -198,7 +203,7 @@ class Hold:
         report = {"device": gate.device, "ended_by": self.ended_by}
         if not self._emptied:
             return report
-        plug = gate.find_plug(self._netlink) or self._before
+        plug = self._after or self._before
         dropped = (plug.drops - self._before.drops) & 0xFFFFFFFF
         held = ((plug.packets - self._before.packets) & 0xFFFFFFFF) - \
             self._plug.own_packets + dropped

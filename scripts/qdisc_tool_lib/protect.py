@@ -121,16 +121,23 @@ class Protect:
     def _turns(self, gates):
         """(gate, its turn): when nobody else holds by it any more.  In one order, or
         two callers might wait for each other."""
+        turns = []
+
+        def wait(wait_s):
+            for turn in turns:
+                turn.begins()
+            self._sleep(wait_s)
         for gate in sorted(gates, key=lambda gate: gate.device):
             try:
                 turn = Turn(self._tool.state, gate.device).take(
-                    self._sleep, lambda gate=gate: self._reporter.note(
+                    wait, lambda gate=gate: self._reporter.note(
                         f"{gate.device}: waits for the end of another hold"))
                 # What was known before may not be so any more.
                 gate = self._tool.state.load(gate.device)
                 if gate is None:
                     turn.leave()
                     raise ToolError("it is not set up any more")
+                turns.append(turn)
                 yield gate, turn
             except (ToolError, OSError) as error:
                 self._is_unprotected(gate, error)
@@ -307,6 +314,7 @@ class Protect:
         # so far as is known
         covered = self._held and self._covered and all("held" in hold for hold in holds)
         passed = self._witness.passed([hold.gate for hold in self._holds]) if holds else {}
+        sure = not holds or self._witness.is_sure
         held = sum(hold.get("held", 0) for hold in holds)
         dropped = sum(hold.get("dropped", 0) for hold in holds)
         if status == EXIT_OK and not self._options.allow_unprotected:
@@ -315,11 +323,11 @@ class Protect:
         report(self._reporter, {
             "exit_status": status, "command_status": self._command.status,
             "command_ms": self._command.took_ms,
-            "covered": covered and not self._stopped_by and not passed and
+            "covered": covered and not self._stopped_by and not passed and sure and
             bool(held or not any(hold["remarks"] for hold in holds)),
             "waited": self._waited,
             "dropped": dropped, "passed": passed,
-            "passed_is_sure": not holds or self._witness.is_sure,
+            "passed_is_sure": sure,
             "holds": holds})
         return status
 

@@ -12,6 +12,7 @@ All may read the first, and root alone the second.
 import fcntl
 import json
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
@@ -27,6 +28,7 @@ _RETRY_S, _RETRY_MOST_S = 0.005, 0.05
 _BUSY_S, _LATE_S = 10.0, 1.0
 # So long a caller waits for those before it.
 _QUEUE_S = 120.0
+_NAME = re.compile("([0-9]+)-[0-9]+-([0-9a-f]{8})")     # namespace_id()
 
 
 class State:
@@ -41,8 +43,8 @@ class State:
         os.makedirs(self.directory, exist_ok=True)
         boot, alive = self.directory[-8:], live_namespaces()
         for name in os.listdir(self._top):
-            words = name.split("-")
-            if len(words) == 3 and not (words[2] == boot and int(words[0]) in alive):
+            ours = _NAME.fullmatch(name)
+            if ours and not (ours[2] == boot and int(ours[1]) in alive):
                 # Another setup may do so at the same time.
                 shutil.rmtree(os.path.join(self._top, name), ignore_errors=True)
 
@@ -148,8 +150,12 @@ class Turn:
             os.close(fd)
             return False
         self.fd = fd
-        self.note("begins", now + _BUSY_S)
+        self.begins()
         return True
+
+    def begins(self):
+        """It begins a hold soon; anew while it waits for another gate."""
+        self.note("begins", time.monotonic() + _BUSY_S)
 
     def problems(self):
         """Why it cannot be had: sentences."""

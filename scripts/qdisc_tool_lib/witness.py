@@ -2,7 +2,7 @@
 """Which new connections were made past a hold, by whatever way.
 
 A packet socket sees, on every device, the SYNs that come in, what the plug lets go, and the answers
-(SYN-ACK) that go out.  A connection that was answered, whose SYN came during the hold and was not
+that go out: SYN-ACK, or RST from a port that is closed.  A connection that was answered, whose SYN came during the hold and was not
 let go by a plug, was not held.  One that was answered before the hold may still be a handshake: the
 kernel is asked for these, one by one.  So nothing is listed: what this costs depends on the new
 connections only.  (A director whose servers answer clients directly sees no answers, and so nothing
@@ -20,9 +20,9 @@ _BUFFER_BYTES = 16 << 20
 _HEADERS_BYTES = 80
 # To take more would keep a hold from its end; then nothing is known.
 _MOST_AT_ONCE = 20_000
-_SYN, _SYN_ACK, _FLAGS = 0x02, 0x12, 0x17
+_SYN, _SYN_ACK, _RST_ACK, _FLAGS = 0x02, 0x12, 0x14, 0x17
 # Classic BPF: (code, if true, if false, value); what counts begins at its network header.
-_ACCEPT, _DROP = 17, 18
+_ACCEPT, _DROP = 18, 19
 _PROGRAM = [
     (0x30, 0, 0, 0), (0x74, 0, 0, 4), (0x15, 0, 6, 4),            # IPv4?
     (0x30, 0, 0, 9), (0x15, 0, _DROP - 5, socket.IPPROTO_TCP),
@@ -32,7 +32,8 @@ _PROGRAM = [
     (0x30, 0, 0, 6), (0x15, 0, _DROP - 12, socket.IPPROTO_TCP),
     (0x01, 0, 0, 40),
     (0x50, 0, 0, 13), (0x54, 0, 0, _FLAGS),
-    (0x15, _ACCEPT - 16, 0, _SYN), (0x15, 0, _DROP - 17, _SYN_ACK),
+    (0x15, _ACCEPT - 16, 0, _SYN), (0x15, _ACCEPT - 17, 0, _SYN_ACK),
+    (0x15, 0, _DROP - 18, _RST_ACK),
     (0x06, 0, 0, _HEADERS_BYTES), (0x06, 0, 0, 0)]
 
 
@@ -96,7 +97,7 @@ class Witness:
         else:
             start, ends = 40, (data[8:24], data[24:40])
         sender, receiver = zip(ends, (data[start:start + 2], data[start + 2:start + 4]))
-        if data[start + 13] & _FLAGS == _SYN_ACK:
+        if data[start + 13] & _FLAGS != _SYN:   # an answer, or nobody listens
             if kind == socket.PACKET_OUTGOING:
                 self._answered.add((receiver, sender))
         elif kind == socket.PACKET_HOST:

@@ -19,6 +19,7 @@ from unittest import mock
 from lib import (FAST, LONG, TOP, Protecting, Tool, check, child, defer, equal, main, note, program,
                  read, run, set_up, sysctl, test, tool, wait_for, write)
 from qdisc_tool_lib import foreign, hold, protect
+from qdisc_tool_lib.state import Turn
 from net import (LOSSES, PORT, Clients, counters, growth, listen, lost_nothing, naive_loopback,
                  naive_plug, picture, plug, plug_device, plug_waiting, ready)
 
@@ -273,6 +274,16 @@ def without_a_set_up_the_status_tells():
         tool("protect", "true", expect=124, says="not protected: no socket")
     with mock.patch.object(foreign, "_NETLINK_NETFILTER", 31):         # a kernel that has none
         tool("protect", "--require", *LONG, "true")
+    take = Turn.take
+
+    def lost(turn, *how):
+        take(turn, *how)
+        os.unlink(turn._path)
+        return turn
+    with mock.patch.object(Turn, "take", lost), \
+            mock.patch.object(hold, "end_hold", side_effect=OSError("another's hold is ended")):
+        tool("protect", "true", expect=124, says="another call has its turn")
+        tool("hold", expect=125, says="another call has its turn")
 
 
 @test
@@ -339,8 +350,9 @@ def what_an_earlier_boot_left_counts_for_nothing():
     tool("status", *where, expect=1, says="lo: ")          # the control
     os.rename(f"{directory}/{name}", f"{directory}/{name[:-8]}01234567")
     tool("status", *where, says="nothing is set up")
+    os.mkdir(f"{directory}/java-17-openjdk")       # another program's
     set_up("lo", "-p", str(PORT), *where)
-    equal(os.listdir(directory), [name], "directories")
+    equal({*os.listdir(directory)}, {name, "java-17-openjdk"}, "directories")
     tool("protect", *where, *LONG, "true")
 
 

@@ -67,7 +67,7 @@ def filters_of_others_or_none():
     # whether or not some are held beside it
     says(PASSED, f"came by {DEVICE}", pass_by)
     tool("check", says="matchall")
-    says(PASSED, f"came by {DEVICE}", flush)
+    says(124, "its filters were removed", flush)
     says(0, "", be_held)           # the control
     run(f"{first.format('add')} protocol ip flower src_ip 10.1.0.0/24 action pass")
     result = says(PASSED, f"1 new connections came by {DEVICE}",
@@ -108,6 +108,18 @@ def clients_by_another_device():
             run("ip link del none9")
         set_up(DEVICE, "-p", str(PORT), "--exclude", "127.0.0.0/8")
         says(0, "", by_lo)
+
+
+@test
+def clients_that_are_refused_meanwhile():
+    """By another device, while the server is closed for its reload."""
+    set_up(DEVICE, "-p", "9001")
+
+    def refused():
+        with contextlib.suppress(ConnectionRefusedError), \
+                socket.create_connection((LO, 9001)):
+            check(False, "the control: somebody listens")
+    says(PASSED, "came by lo", refused)
 
 
 @test
