@@ -89,7 +89,10 @@ oom_kills() {
 	awk '$1 == "oom_kill" { print $2 }' /proc/vmstat
 }
 
-plan 28
+# KASAN keeps what is freed for a while, so the kernel's memory tells nothing
+sanitized=
+[ ! -e /sys/kernel/debug/kmemleak ] || sanitized=1
+plan $((28 - 2 * ${sanitized:-0}))
 modprobe -q ip_vs
 dmesg -n 1
 for size in 0 100 65537 131072; do
@@ -149,13 +152,15 @@ for _ in 1 2 3; do
 	restore mhs
 	least=$((took < least ? took : least))
 done
-check_cmp "20 servers: no more memory than with mh, KiB" "$kb" -le "$kb_mh"
+[ "$sanitized" ] ||
+	check_cmp "20 servers: no more memory than with mh, KiB" "$kb" -le "$kb_mh"
 check_cmp "they are restored in no more than 1.5 times of mh" \
 	$((2 * least)) -le $((3 * least_mh))
 
 reload table_size=8191
 restore mhs
-check_cmp "control: with a table that is larger it is more" "$kb" -gt "$kb_mh"
+[ "$sanitized" ] ||
+	check_cmp "control: with a table that is larger it is more" "$kb" -gt "$kb_mh"
 
 # More services than there is memory for: the last ones are refused
 reload table_size=524287

@@ -48,7 +48,7 @@
 /* Servers of a new service come within this time, from the first one on */
 #define MHS_SETTLE		(5 * HZ)
 
-/* Older flows get as many connections in a transition: with 320 bytes 80 MB */
+/* Older flows get as many connections, which age: with 320 bytes 2 * 80 MB */
 #define MHS_MADE		262144
 
 struct ip_vs_mhs_state {
@@ -64,7 +64,7 @@ struct ip_vs_mhs_state {
 	bool				missing;	/* a dest has none */
 	bool				settled;	/* set by the work */
 	unsigned long			settles;	/* when, or 0 */
-	atomic_t			made;		/* in this transition */
+	atomic_t			made;		/* and not aged */
 	u32				size;
 	u32				*slot;
 	struct ip_vs_dest __rcu		*dest[MHS_INDEX + 1];
@@ -150,11 +150,12 @@ static void mhs_work(struct work_struct *work)
 		} while (next != w && !try_cmpxchg(&s->slot[i], &w, next));
 		unstable |= mhs_stage(next);
 	}
+	/* Changes may go on for ever, but no connection does */
+	atomic_sub(atomic_read(&s->made) / (unstable ? MHS_TICKS : 1),
+		   &s->made);
 	if (unstable)
 		queue_delayed_work(system_dfl_long_wq, &s->work,
 				   mhs_tick_time(s->ipvs));
-	else
-		atomic_set(&s->made, 0);
 }
 
 /* In the order of all directors, however they were added */
@@ -224,9 +225,11 @@ static void mhs_rebuild(struct ip_vs_mhs_state *s, u32 gone)
 	if (unstable)
 		queue_delayed_work(system_dfl_long_wq, &s->work,
 				   mhs_tick_time(s->ipvs));
-	if (settled || !n)
+	if (settled || !n) {
+		s->settles = 0;
 		return;
-	/* No change puts it off */
+	}
+	/* No change puts it off, but that no server is left */
 	if (!s->settles)
 		s->settles = (jiffies + MHS_SETTLE) | 1;
 	queue_delayed_work(system_dfl_long_wq, &s->work,
