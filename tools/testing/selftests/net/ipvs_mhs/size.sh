@@ -25,11 +25,6 @@ reload() {
 	insert_module "$@"
 }
 
-# service: with three servers
-service() {
-	learn dr < <(echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 3)
-}
-
 # refuse_sysctl NAME VALUE: EINVAL, and the old value stays
 refuse_sysctl() {
 	local file=/proc/sys/net/ipv4/vs/mhs/$1 was
@@ -116,7 +111,7 @@ check "IPv6: flows are where the documentation says" \
 	"$(shares "[$VIP6]:80" fd01::2 33 34)"
 for size in 251 524287; do
 	reload table_size=$size
-	service
+	learn dr < <(echo "-A -t $VIP4:80 -s mhs"; add_servers 1 2 3)
 	check "table_size=$size" "$size $size" "$(mhs Size) $(mhs Stable)"
 	dr ipvsadm -C
 done

@@ -275,13 +275,9 @@ def without_a_set_up_the_status_tells():
     with mock.patch.object(foreign, "_NETLINK_NETFILTER", 31):         # a kernel that has none
         tool("protect", "--require", *LONG, "true")
     take = Turn.take
-
-    def lost(turn, *how):
-        take(turn, *how)
-        os.unlink(turn._path)
-        return turn
-    with mock.patch.object(Turn, "take", lost), \
-            mock.patch.object(hold, "end_hold", side_effect=OSError("another's hold is ended")):
+    with mock.patch.object(hold, "end_hold", side_effect=OSError("another's hold is ended")), \
+            mock.patch.object(Turn, "take", lambda turn, *how: (
+                take(turn, *how), os.unlink(turn._path))[0]):
         tool("protect", "true", expect=124, says="another call has its turn")
         tool("hold", expect=125, says="another call has its turn")
 
@@ -291,13 +287,8 @@ def check_says_which_reload_needs_no_hold():
     ready("lo")
     words = "Envoy", "tcp_migrate_req=1"
 
-    def called(name):
-        with open("/proc/self/comm", "wb") as file:
-            file.write(name)
-        signal.pause()
-
     def begin(name):
-        pid = child(lambda: called(name))
+        pid = child(lambda: (Path("/proc/self/comm").write_bytes(name), signal.pause()))
         wait_for(lambda: Path(f"/proc/{pid}/comm").read_bytes() == name + b"\n", "its name")
     begin(b"caf\xe9")       # no UTF-8
     said = tool("check").out
