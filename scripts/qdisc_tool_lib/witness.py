@@ -2,11 +2,11 @@
 """Which new connections were made past a hold, by whatever way.
 
 A packet socket sees, on every device, the SYNs that come in, what the plug lets go, and the answers
-that go out: SYN-ACK, or RST from a port that is closed.  A connection that was answered, whose SYN came during the hold and was not
-let go by a plug, was not held.  One that was answered before the hold may still be a handshake: the
-kernel is asked for these, one by one.  So nothing is listed: what this costs depends on the new
-connections only.  (A director whose servers answer clients directly sees no answers, and so nothing
-is said of its connections.)
+that go out: SYN-ACK, or RST from a port that is closed.  A connection that was answered, whose SYN
+came during the hold and was not let go by a plug, was not held.  One that was answered before the
+hold may still be a handshake: the kernel is asked for these, one by one.  So nothing is listed: what
+this costs depends on the new connections only.  (A director whose servers answer clients directly
+sees no answers, and so nothing is said of its connections.)
 """
 
 import ctypes

@@ -228,8 +228,8 @@ static void ctl_done_service(struct ip_vs_service *svc)
 {
 	struct mhs *mhs = svc->sched_data;
 
-	/* Kernels before 7.2 do so after us only: in "ipvsadm -E" a packet could
-	 * call schedule() when our grace period is over
+	/* Older kernels do so after us only: in "ipvsadm -E" a packet could call
+	 * schedule() when our grace period is over
 	 */
 	RCU_INIT_POINTER(svc->scheduler, NULL);
 	net_detach(mhs);
