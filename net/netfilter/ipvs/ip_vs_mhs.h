@@ -62,7 +62,7 @@
  *	entries		packets that make an entry: made; net_work(): counted
  *	server.record, local_generation, net.lane_net, net.generation
  *			see ip_vs_mhs_lane.h
- *	cid		control, under net.lock; packets read under RCU
+ *	ids		control, under net.lock; packets read under RCU
  *	net.fwmark_at, net.fwmark_looks
  *			packets, which may lose each other's count
  *	server.answered, relays, relay_second, chances
@@ -250,7 +250,7 @@ struct mhs {
 	struct ip_vs_service	*svc;		/* NULL before first server */
 	struct mhs_counters __percpu *cnt;
 	siphash_key_t		key;
-	const struct mhs_cid __rcu *cid;	/* in the same cache line */
+	const struct mhs_list_item __rcu *ids;	/* in the same cache line */
 
 	struct mhs_entries	entries ____cacheline_aligned_in_smp;
 	/* second chance, by packets that servers send back */
@@ -487,12 +487,12 @@ struct ip_vs_dest *mhs_entry_schedule(struct ip_vs_service *svc,
 				      struct ip_vs_iphdr *iph);
 
 /* A service in a list, of quic_ids perhaps with a key */
-struct mhs_cid {
+struct mhs_list_item {
 	u16			af;
 	__be16			port;
 	bool			keyed;
 	u8			bits;	/* first bits of IDs, a bit each */
-	struct mhs_cid		*next;	/* of the service, other bits */
+	struct mhs_list_item	*next;	/* of the service, other bits */
 	union nf_inet_addr	addr;
 	MHS_AES_KEY		key;
 };
@@ -510,7 +510,7 @@ static inline bool mhs_is_ipsec(u16 protocol)
 	return protocol == IPPROTO_ESP || protocol == IPPROTO_AH;
 }
 
-/* Of the flags: a SYN alone begins a flow, and a plain ACK has no fact */
+/* Of the flags: a SYN alone begins a flow, and an ACK alone has no fact */
 static __always_inline mhs_facts_t mhs_tcp_facts(const struct tcphdr *th)
 {
 	__be32 flags = tcp_flag_word(th) & (TCP_FLAG_SYN | TCP_FLAG_ACK |

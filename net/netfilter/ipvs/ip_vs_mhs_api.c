@@ -50,13 +50,13 @@ static enum mhs_lane_why api_decide(struct mhs_lane_packet *p)
 			   MHS_PKT_CONNLESS;
 	mhs_packet_question(&q, p->mhs, p->saddr, p->sport, p->transport,
 			    p->dport, p->facts);
-	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->cid)) {
+	if (p->transport == IPPROTO_UDP && rcu_access_pointer(p->mhs->ids)) {
 		p->server = mhs_packet_by_id(&q, p->ip + at,
 					     min_t(u32, p->len,
 						   MHS_LANE_HEADER_BYTES) - at);
 		p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_BY_ID, 0);
 		if (p->server)
-			return MHS_LANE_FORWARDED;
+			return MHS_LANE_NO_REASON;
 	}
 	if (mhs_decide_looks(q.w, q.facts) && api_has_entry(p))
 		return MHS_LANE_ENTRY;
@@ -67,7 +67,7 @@ static enum mhs_lane_why api_decide(struct mhs_lane_packet *p)
 	if (mhs_verdict_act(p->verdict) != MHS_FORWARD ||
 	    p->verdict & MHS_CUTS)	/* only the hook cuts slots */
 		return MHS_LANE_DECISION;
-	return MHS_LANE_FORWARDED;
+	return MHS_LANE_NO_REASON;
 }
 
 static int api_load(void)
@@ -166,9 +166,9 @@ int mhs_api_show(struct seq_file *seq, void *v)
 	BUILD_BUG_ON(ARRAY_SIZE(api_names) != MHS_LANE_MAX);
 
 	mutex_lock(&mn->lock);
-	n[MHS_LANE_FORWARDED] = mn->lane_gone;
+	n[MHS_LANE_NO_REASON] = mn->lane_gone;
 	list_for_each_entry(mhs, &mn->list, net_list)
-		n[MHS_LANE_FORWARDED] += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
+		n[MHS_LANE_NO_REASON] += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 	mutex_unlock(&mn->lock);
 	rcu_read_lock();
 	lane_net = rcu_dereference(mn->lane_net);

@@ -106,7 +106,7 @@ static void net_detach(struct mhs *mhs)
 	list_del_init(&mhs->net_list);
 	hash_del_rcu(&mhs->node);
 	hlist_del_init_rcu(&mhs->fwmark_node);
-	RCU_INIT_POINTER(mhs->cid, NULL);
+	RCU_INIT_POINTER(mhs->ids, NULL);
 	mn->lane_gone += mhs_svc_counted(mhs, MHS_LANE_COUNTS);
 	WRITE_ONCE(mn->fwm_services, mn->fwm_services - !!mhs->fwmark);
 	mhs_packet_unhook(mn, mhs);

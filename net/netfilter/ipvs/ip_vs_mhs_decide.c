@@ -77,11 +77,11 @@ static mhs_verdict_t decide_to_old(u32 w, mhs_srv_t old, mhs_facts_t facts)
 	if (!(old & MHS_SRV_CARRIER))
 		return mhs_verdict(MHS_DROP, MHS_CNT_MAX, flags);
 	return mhs_verdict(MHS_FORWARD, mhs_slot_stable(w) ?
-			   MHS_CNT_STATELESS : MHS_CNT_OLD, flags);
+			   MHS_CNT_STABLE : MHS_CNT_OLD, flags);
 }
 
 /* The candidate takes no new flow.  Without another one the core sends ICMP. */
-static mhs_verdict_t decide_elsewhere(mhs_srv_t cand, mhs_facts_t facts)
+static mhs_verdict_t decide_not_taken(mhs_srv_t cand, mhs_facts_t facts)
 {
 	if (facts & MHS_AGAIN_SEARCHED || !mhs_decide_searches(cand, facts))
 		return decide_act(MHS_CORE);
@@ -103,7 +103,7 @@ static mhs_verdict_t decide_new_without(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	    (cut && facts & MHS_AGAIN_SEARCHED))
 		return decide_tracks();
 	if (mhs_slot_stable(w))
-		count = MHS_CNT_STATELESS;
+		count = MHS_CNT_STABLE;
 	return mhs_verdict(MHS_FORWARD, count, MHS_CONN |
 			   (cut ? MHS_TO_CAND | MHS_CUTS : 0));
 }
@@ -114,7 +114,7 @@ static mhs_verdict_t decide_new_flow(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	if (mhs_slot_cand(w) == MHS_IDX_NONE)
 		return decide_act(MHS_CORE);
 	if (!mhs_decide_takes(cand))
-		return decide_elsewhere(cand, facts);
+		return decide_not_taken(cand, facts);
 	if (facts & MHS_PKT_NO_PORT)
 		return decide_act(MHS_DROP);
 	if (facts & MHS_AGAIN_NO_ENTRY)
@@ -147,13 +147,13 @@ static mhs_verdict_t decide_udp(u32 w, mhs_srv_t old, mhs_srv_t cand,
 	bool to_old = in_hold && (stay_port ? udp_has_older(old) :
 					    !one && old & MHS_SRV_IN);
 	bool gets_entry = facts & MHS_SVC_STATEFUL || (stay_port && (in_hold || !stable));
-	enum mhs_cnt count = stable ? MHS_CNT_STATELESS :
+	enum mhs_cnt count = stable ? MHS_CNT_STABLE :
 			     to_old ? MHS_CNT_OLD : MHS_CNT_CAND;
 	mhs_verdict_t to = to_old ? 0 : MHS_TO_CAND;
 	mhs_srv_t server = to_old ? old : cand;
 
 	if (!to_old && !mhs_decide_takes(cand))
-		return decide_elsewhere(cand, facts);
+		return decide_not_taken(cand, facts);
 	if (facts & MHS_PKT_ERROR)
 		return mhs_verdict(MHS_FORWARD, MHS_CNT_MAX, to);
 	/* An entry would keep the flow on a server of a table not yet final */

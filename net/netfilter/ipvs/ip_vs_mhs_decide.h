@@ -167,10 +167,10 @@ typedef u32 __bitwise mhs_verdict_t;
 
 /* Counters of a service; the order is that of the columns in /proc */
 enum mhs_cnt {
-	MHS_CNT_STATELESS,	/* forwarded by a stable slot */
+	MHS_CNT_STABLE,		/* forwarded by a stable slot */
 	MHS_CNT_OLD,		/* unstable slot: old server, no entry */
 	MHS_CNT_CAND,		/* unstable slot or stateless=0: candidate */
-	MHS_CNT_TRACKED,	/* had an entry; these four count requests */
+	MHS_CNT_ENTRY,		/* had an entry; these four count requests */
 	MHS_CNT_NEW,		/* entries made for new flows */
 	MHS_CNT_PINNED,		/* entries made for older flows */
 	MHS_CNT_CAPPED,		/* no entry: limit reached */
@@ -255,7 +255,7 @@ static inline bool mhs_decide_by_id(mhs_srv_t server)
 				 MHS_SVC_SETTLING)
 
 /* Does the packet, like almost all, just go to the server of its slot?  What
- * mhs_decide() would say then is MHS_FORWARD, MHS_CNT_STATELESS.
+ * mhs_decide() would say then is MHS_FORWARD, MHS_CNT_STABLE.
  */
 static inline bool mhs_decide_is_quick(u32 w, mhs_srv_t server,
 				       mhs_facts_t facts)
@@ -384,7 +384,7 @@ struct mhs_quic {
  * both in one block.  mhs_quic_id() reads at most a long header, the length of an ID,
  * and these.
  */
-#define MHS_QUIC_PLAIN		8
+#define MHS_QUIC_UNKEYED	8
 #define MHS_QUIC_BLOCK		16
 #define MHS_QUIC_BYTES		(sizeof(struct mhs_quic) + 2 + MHS_QUIC_BLOCK)
 

@@ -149,7 +149,7 @@ static bool entry_is_plain(const struct mhs *mhs, const struct mhs_packet *p,
 /* When the latest SYN went elsewhere; 0: never, ENTRY_BARE: never, and a packet made
  * the entry that began no flow
  */
-#define CLAIM_ELSEWHERE(CP)	((CP)->out_seq.delta)
+#define CLAIM_TRIED(CP)		((CP)->out_seq.delta)
 
 #define CLAIM_YOUNG	(5 * HZ)	/* a handshake, two packets lost */
 #define CLAIM_TIMEOUT	(10 * HZ)	/* of a claim without traffic */
@@ -230,7 +230,7 @@ static struct ip_vs_conn *entry_make(const struct mhs_question *q,
 	if (cp && kind == MHS_CNT_NEW)
 		claim_begin(p, cp);
 	else if (cp && !(q->facts & MHS_PKT_CONNLESS) && !READ_ONCE(cp->app))
-		WRITE_ONCE(CLAIM_ELSEWHERE(cp), ENTRY_BARE);
+		WRITE_ONCE(CLAIM_TRIED(cp), ENTRY_BARE);
 	return cp;
 }
 
@@ -274,7 +274,7 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	/* Pairs with the release in claim_begin() */
 	claim = smp_load_acquire(&CLAIM_MADE(cp));
 	/* Pairs with the release in entry_try() */
-	tried = smp_load_acquire(&CLAIM_ELSEWHERE(cp));
+	tried = smp_load_acquire(&CLAIM_TRIED(cp));
 	if (likely(!claim && tried <= ENTRY_BARE) || !claim_can(cp))
 		return OF_ENTRY;
 	/* After both were read: neither lies in the future */
@@ -293,7 +293,7 @@ static enum whose entry_whose(const struct mhs_packet *p, struct ip_vs_conn *cp)
 	if (p->facts & MHS_PKT_NEW) {
 		if (claim) {
 			claim_note(p, cp, th);
-			WRITE_ONCE(CLAIM_ELSEWHERE(cp), 0);
+			WRITE_ONCE(CLAIM_TRIED(cp), 0);
 		}
 		return OF_ENTRY;
 	}
@@ -448,7 +448,7 @@ static enum leaves entry_leaves(const struct mhs_question *q,
 				const struct mhs_packet *p,
 				const struct ip_vs_conn *cp)
 {
-	bool bare = READ_ONCE(CLAIM_ELSEWHERE(cp)) && claim_can(cp);
+	bool bare = READ_ONCE(CLAIM_TRIED(cp)) && claim_can(cp);
 	struct ip_vs_dest *dest = READ_ONCE(cp->dest);
 	u16 state = READ_ONCE(cp->state);
 	bool stays, listed;
@@ -485,7 +485,7 @@ static unsigned int entry_goes(const struct mhs_question *q, struct mhs_packet *
 	bool may_reuse, renew;
 
 	mhs_slot_track(q->slot);
-	mhs_count(mhs, MHS_CNT_TRACKED);
+	mhs_count(mhs, MHS_CNT_ENTRY);
 	/* conn_reuse_mode: the core may reschedule a SYN, but not in a claim */
 	may_reuse = p->iph.protocol == IPPROTO_TCP ?
 		p->maybe_reply && !mhs_entry_is_claim(cp) :
@@ -533,7 +533,7 @@ static bool entry_try(const struct mhs_question *q, struct mhs_packet *p,
 			claim_note(p, cp, th);
 		}
 		/* Pairs with entry_whose(): who sees the time sees the number */
-		smp_store_release(&CLAIM_ELSEWHERE(cp), CLAIM_NOW);
+		smp_store_release(&CLAIM_TRIED(cp), CLAIM_NOW);
 	}
 	mhs_slot_track(q->slot);
 	__ip_vs_conn_put(cp);
@@ -631,7 +631,7 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		 whose == OF_TRIED ? LEAVES_TRY : entry_leaves(q, p, cp);
 	if (leaves == LEAVES_TRY) {
 		if (ours && entry_try(q, p, cp, nf)) {
-			mhs_count(mhs, MHS_CNT_TRACKED);
+			mhs_count(mhs, MHS_CNT_ENTRY);
 			return true;
 		}
 		leaves = whose == OF_TRIED || mhs_dest_available(cp->dest) ?
@@ -641,7 +641,7 @@ bool mhs_entry_handle(struct mhs_question *q, struct mhs_packet *p,
 		*nf = entry_goes(q, p, cp);
 		return true;
 	}
-	mhs_count(mhs, MHS_CNT_TRACKED);
+	mhs_count(mhs, MHS_CNT_ENTRY);
 	*nf = whose == OF_EITHER ? NF_DROP : NF_ACCEPT;
 	if (whose == OF_EITHER) {
 		mhs_slot_track(q->slot);

@@ -136,12 +136,12 @@ static inline void mhs_lane_changed(atomic_t *counter)
 
 /* What became of a frame that a lane saw: all but the first go up */
 enum mhs_lane_why {
-	MHS_LANE_FORWARDED,
+	MHS_LANE_NO_REASON,	/* to go up: forwarded in the end */
 	MHS_LANE_OFF,		/* lane=0, or IPVS is off here */
 	MHS_LANE_MARK,		/* a service by firewall mark exists */
 	MHS_LANE_CONNTRACK,	/* vs.conntrack is 1 */
 	MHS_LANE_BACKUP,	/* sync daemon's backup */
-	MHS_LANE_FRAME,		/* not to this device, or not plain TCP or UDP */
+	MHS_LANE_FRAME,		/* not to this device, or not whole TCP or UDP */
 	MHS_LANE_SERVICE,	/* to no service of mhs */
 	MHS_LANE_ADDRESS,	/* source invalid, or destination not local */
 	MHS_LANE_ENTRY,		/* has a connection entry */

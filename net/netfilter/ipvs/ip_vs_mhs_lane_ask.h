@@ -105,7 +105,7 @@ static __always_inline u32 lane_sum(const struct iphdr *ih)
 	return (u32)(sum >> 16) + (u16)sum;
 }
 
-/* What only packets to a service need, and p->len.  Is it TCP or UDP in plain IP that
+/* What only packets to a service need, and p->len.  Is it TCP or UDP in IP that
  * ip_rcv() accepts, not a fragment?
  */
 static __always_inline bool lane_parse_rest(struct mhs_lane_packet *p, bool v6)
@@ -167,7 +167,7 @@ static __always_inline bool lane_decide(struct mhs_lane_packet *p,
 		     !mhs_decide_is_quick(w, READ_ONCE(p->server->facts) |
 					  MHS_SRV_EXISTS | MHS_SRV_CARRIER, 0)))
 		return false;
-	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS, 0);
+	p->verdict = mhs_verdict(MHS_FORWARD, MHS_CNT_STABLE, 0);
 	return true;
 }
 
@@ -239,7 +239,7 @@ lane_ask(struct mhs_lane_packet *p, bool v6, u32 fit, bool records_only)
 			return why;
 	}
 	if (likely(lane_way(p)))
-		return MHS_LANE_FORWARDED;
+		return MHS_LANE_NO_REASON;
 	return records_only ? MHS_LANE_UNTOLD : mhs_lane_record_way(p);
 }
 
@@ -315,7 +315,7 @@ static __always_inline void mhs_lane_count(const struct mhs_lane_packet *p,
 		this_cpu_inc(p->lane_net->stats[why]);
 		return;
 	}
-	if (likely(mhs_verdict_count(p->verdict) == MHS_CNT_STATELESS)) {
+	if (likely(mhs_verdict_count(p->verdict) == MHS_CNT_STABLE)) {
 		mhs_count(p->mhs, MHS_CNT_LANE_STABLE);
 	} else {
 		mhs_count_verdict(p->mhs, p->verdict);

@@ -63,7 +63,7 @@ static enum mhs_lane_why ingress_ask(struct mhs_lane_packet *p, struct sk_buff *
 					   MHS_LANE_HEADER_BYTES)) ||
 	    (p->way.tunnel_hlen && iptunnel_handle_offloads(skb, gso)))
 		return MHS_LANE_DEVICE;
-	return MHS_LANE_FORWARDED;
+	return MHS_LANE_NO_REASON;
 }
 
 /* The hook of a device; @priv is the lane's part of the namespace */

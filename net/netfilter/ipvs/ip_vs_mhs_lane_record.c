@@ -32,7 +32,7 @@ static enum mhs_lane_why lane_closed(const struct mhs_net *mn)
 		return MHS_LANE_CONNTRACK;
 	if (READ_ONCE(ipvs->sync_state) & IP_VS_STATE_BACKUP)
 		return MHS_LANE_BACKUP;
-	return MHS_LANE_FORWARDED;
+	return MHS_LANE_NO_REASON;
 }
 
 /* Does a macvlan take only frames to its own MAC address?  Passthru takes all
@@ -122,7 +122,7 @@ enum mhs_lane_why mhs_lane_record_in(struct mhs_lane_packet *p, u32 fit)
 			     (has & need) == need ? mhs_lane_in_key(p) : 0);
 	fit &= ~has;
 	if (!fit)
-		return MHS_LANE_FORWARDED;
+		return MHS_LANE_NO_REASON;
 	return fit == MHS_LANE_FIT_XDP ? MHS_LANE_DEVICE : MHS_LANE_FRAME;
 }
 
@@ -161,7 +161,7 @@ enum mhs_lane_why mhs_lane_record_local(const struct mhs_lane_packet *p)
 		return MHS_LANE_ADDRESS;
 	}
 	WRITE_ONCE(mhs->local_generation, p->generation);
-	return MHS_LANE_FORWARDED;
+	return MHS_LANE_NO_REASON;
 }
 
 /* Is the server reached without a tunnel, or by IP in IP? */
@@ -336,7 +336,7 @@ enum mhs_lane_why mhs_lane_record_way(struct mhs_lane_packet *p)
 	memcpy(&p->ends, &route->dst_saddr, half);
 	memcpy((u8 *)&p->ends + half, &dest->addr, half);
 	way_write(p, was, key);
-	return MHS_LANE_FORWARDED;
+	return MHS_LANE_NO_REASON;
 }
 
 /* As mhs_lane_ask(), for all packets */

@@ -133,7 +133,7 @@ xdp_ask(struct mhs_lane_packet *p, struct xdp_buff *xdp, bool records_only)
 		      xdp->data - xdp->data_hard_start < sizeof(struct xdp_frame) +
 		      sizeof(struct ipv6hdr) + VLAN_HLEN)))
 		return MHS_LANE_DEVICE;
-	return MHS_LANE_FORWARDED;
+	return MHS_LANE_NO_REASON;
 }
 
 /* Move the start of the frame, trim padding, and write the tunnel's header */

@@ -2,7 +2,7 @@
 /* IPVS stateless Maglev scheduler: the sysctls that are text, above all the lists of
  * services in quic_ids and second_chance.
  *
- * mhs.cid points into the array of net.lists[], and leads to the other
+ * mhs.ids points into the array of net.lists[], and leads to the other
  * configurations of the service, by which servers change their key.  A service that
  * goes has left its hash table before, so no packet finds it.
  */
@@ -21,7 +21,7 @@
 struct mhs_list {
 	char			text[LIST_TEXT_BYTES];
 	u32			n;
-	struct mhs_cid		cid[LIST_MAX];
+	struct mhs_list_item	item[LIST_MAX];
 };
 
 /* Parse an address and a port: the family, or an error */
@@ -63,15 +63,16 @@ int mhs_list_line(char *text, size_t size, int write, void *buffer,
 }
 
 /* The first of a service in a list, or NULL */
-static struct mhs_cid *list_find_service(struct mhs_list *l, u16 af,
-					 const union nf_inet_addr *addr, __be16 port)
+static struct mhs_list_item *
+list_find_service(struct mhs_list *l, u16 af, const union nf_inet_addr *addr,
+		  __be16 port)
 {
 	u32 i;
 
 	for (i = 0; l && i < l->n; i++)
-		if (l->cid[i].af == af && l->cid[i].port == port &&
-		    ip_vs_addr_equal(af, &l->cid[i].addr, addr))
-			return &l->cid[i];
+		if (l->item[i].af == af && l->item[i].port == port &&
+		    ip_vs_addr_equal(af, &l->item[i].addr, addr))
+			return &l->item[i];
 	return NULL;
 }
 
@@ -81,7 +82,7 @@ void mhs_list_check(struct mhs_server *s)
 	struct mhs *mhs = s->mhs;
 
 	lockdep_assert_held(&mhs->lock);
-	if (rcu_access_pointer(mhs->cid) && s->dest->port == mhs->port &&
+	if (rcu_access_pointer(mhs->ids) && s->dest->port == mhs->port &&
 	    !mhs_packet_id_server(mhs, mhs_dest_id(s->dest->af, &s->dest->addr)))
 		mhs_svc_warn_once(mhs, MHS_WARN_CID,
 				  "the addresses of two servers end in the same four octets, so a QUIC connection ID names neither: their packets go by address and port");
@@ -91,37 +92,37 @@ void mhs_list_check(struct mhs_server *s)
 void mhs_list_attach(struct mhs *mhs)
 {
 	bool quic = mhs->protocol == IPPROTO_UDP;
-	const struct mhs_cid *cid = NULL;
+	const struct mhs_list_item *item = NULL;
 	struct mhs_server *s;
 
 	lockdep_assert_held(&mhs->mn->lock);
 	if (!mhs->fwmark && (quic || mhs->protocol == IPPROTO_TCP))
-		cid = list_find_service(mhs->mn->lists[quic], mhs->af, &mhs->addr,
-					mhs->port);
-	rcu_assign_pointer(mhs->cid, quic ? cid : NULL);
-	WRITE_ONCE(mhs->chance, !quic && cid);
+		item = list_find_service(mhs->mn->lists[quic], mhs->af,
+					 &mhs->addr, mhs->port);
+	rcu_assign_pointer(mhs->ids, quic ? item : NULL);
+	WRITE_ONCE(mhs->chance, !quic && item);
 	mutex_lock(&mhs->lock);
 	list_for_each_entry(s, &mhs->listed, list)
 		mhs_list_check(s);
 	mutex_unlock(&mhs->lock);
 }
 
-/* Parse [N:]KEY, or N: for plain IDs; N: the first three bits of these IDs */
-static int list_key(struct mhs_cid *cid, const char *text)
+/* Parse [N:]KEY, or N: for IDs as they are; N: the first three bits of these IDs */
+static int list_key(struct mhs_list_item *item, const char *text)
 {
 	u8 raw[16];
 	int err = -EINVAL;
 
 	if (*text >= '0' && *text <= '6' && text[1] == ':') {
-		cid->bits = BIT(*text - '0');
+		item->bits = BIT(*text - '0');
 		text += 2;
 		if (!*text)
 			return 0;
 	}
 	if (strlen(text) == 2 * sizeof(raw) && !hex2bin(raw, text, sizeof(raw)))
-		err = mhs_aes_prepare(&cid->key, raw, sizeof(raw));
+		err = mhs_aes_prepare(&item->key, raw, sizeof(raw));
 	memzero_explicit(raw, sizeof(raw));
-	cid->keyed = true;
+	item->keyed = true;
 	return err;
 }
 
@@ -145,31 +146,31 @@ static int list_service(struct net *net, char *word, union nf_inet_addr *addr,
 /* Parse a word of the text: ADDRESS:PORT, or with @quic ADDRESS:PORT=[N:]KEY */
 static int list_word(struct net *net, struct mhs_list *l, char *word, bool quic)
 {
-	struct mhs_cid *at, *cid = &l->cid[l->n];
+	struct mhs_list_item *at, *item = &l->item[l->n];
 	char *key = quic ? strchr(word, '=') : NULL;
 	int af, err = 0;
 
 	if (key)
 		*key++ = 0;
-	af = list_service(net, word, &cid->addr, &cid->port);
-	if (af < 0 || (quic && !mhs_packet_is_quic(cid->port)))
+	af = list_service(net, word, &item->addr, &item->port);
+	if (af < 0 || (quic && !mhs_packet_is_quic(item->port)))
 		return -EINVAL;
-	cid->bits = LIST_ALL_IDS;
+	item->bits = LIST_ALL_IDS;
 	if (key)
-		err = list_key(cid, key);
+		err = list_key(item, key);
 	if (err)
 		return err;
 	/* Only for other IDs a service may stand there once more */
-	at = list_find_service(l, af, &cid->addr, cid->port);
+	at = list_find_service(l, af, &item->addr, item->port);
 	for (; at; at = at->next) {
-		if (at->bits & cid->bits)
+		if (at->bits & item->bits)
 			return -EINVAL;
 		if (!at->next) {
-			at->next = cid;
+			at->next = item;
 			break;
 		}
 	}
-	cid->af = af;
+	item->af = af;
 	l->n++;
 	return 0;
 }

@@ -149,7 +149,7 @@ static bool packet_parse(struct netns_ipvs *ipvs, struct mhs_packet *p)
 }
 
 /* Facts of UDP to a port, beside those of a QUIC header.  MHS_PKT_CONNLESS: the first
- * packets of flows look like all others.  With -o all is plain, and none stays.
+ * packets of flows look like all others.  With -o all are, and none stays.
  */
 static mhs_facts_t packet_udp_facts(const struct mhs *mhs, __be16 port,
 				    mhs_facts_t facts)
@@ -216,7 +216,7 @@ mhs_verdict_t mhs_packet_decide(struct mhs_question *q)
 	cand_facts = mhs_server_facts(cand, may_begin);
 	q->server = cand;
 	if (likely(mhs_decide_is_quick(q->w, cand_facts, q->facts)))
-		return mhs_verdict(MHS_FORWARD, MHS_CNT_STATELESS,
+		return mhs_verdict(MHS_FORWARD, MHS_CNT_STABLE,
 				   q->facts & MHS_PKT_NEW ? MHS_CONN : 0);
 	old = cand;
 	old_facts = cand_facts;
@@ -324,23 +324,23 @@ struct mhs_server *mhs_packet_id_server(const struct mhs *mhs, __be32 id)
 struct mhs_server *mhs_packet_by_id(struct mhs_question *q, const u8 *h,
 				    unsigned int bytes)
 {
-	const struct mhs_cid *cid = rcu_dereference(q->mhs->cid);
+	const struct mhs_list_item *item = rcu_dereference(q->mhs->ids);
 	__be32 id[MHS_QUIC_BLOCK / sizeof(__be32)];
 	struct mhs_server *s = NULL;
 	unsigned int at;
 
-	if (!cid || q->facts & MHS_PKT_CONNLESS)
+	if (!item || q->facts & MHS_PKT_CONNLESS)
 		return NULL;
-	at = mhs_quic_id(h, bytes, MHS_QUIC_PLAIN);
+	at = mhs_quic_id(h, bytes, MHS_QUIC_UNKEYED);
 	if (!at)
 		return NULL;
-	while (cid && !(cid->bits & BIT(h[at - 1] >> ID_BITS_SHIFT)))
-		cid = cid->next;
-	if (cid && !cid->keyed) {
+	while (item && !(item->bits & BIT(h[at - 1] >> ID_BITS_SHIFT)))
+		item = item->next;
+	if (item && !item->keyed) {
 		memcpy(id, h + at, sizeof(*id));
 		s = mhs_packet_id_server(q->mhs, *id);
-	} else if (cid && mhs_quic_id(h, bytes, MHS_QUIC_BLOCK)) {
-		aes_decrypt(&cid->key, (u8 *)id, h + at);
+	} else if (item && mhs_quic_id(h, bytes, MHS_QUIC_BLOCK)) {
+		aes_decrypt(&item->key, (u8 *)id, h + at);
 		s = mhs_packet_id_server(q->mhs, *id);
 	}
 	if (!s)
@@ -447,7 +447,7 @@ static bool packet_error_tunnel(struct netns_ipvs *ipvs, struct mhs_packet *p,
 		return packet_error_fwmark(ipvs, p, &t, nf);
 	s = packet_error_server(mhs, p, &e);
 	/* A connection ID or the second chance may have chosen another one */
-	if ((rcu_access_pointer(mhs->cid) || READ_ONCE(mhs->chance)) &&
+	if ((rcu_access_pointer(mhs->ids) || READ_ONCE(mhs->chance)) &&
 	    (!s || s->dest->addr.ip != t.outer.daddr))
 		s = mhs_packet_id_server(mhs, t.outer.daddr);
 	return s && mhs_icmp_tunnel_error(ipvs, p, s, &t, nf);
@@ -486,7 +486,7 @@ packet_request(struct mhs *mhs, struct mhs_packet *p)
 			p->dport, p->facts);
 	if (unlikely(!p->sport))
 		q.facts |= MHS_PKT_NO_PORT;
-	if (unlikely(p->quic) && rcu_access_pointer(mhs->cid) &&
+	if (unlikely(p->quic) && rcu_access_pointer(mhs->ids) &&
 	    packet_by_id(&q, p, &nf))
 		return nf;
 	if (mhs_decide_looks(q.w, q.facts) && mhs_entry_handle(&q, p, &nf))

@@ -21,7 +21,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	u32 i, entries, tracked = 0, gone = 0, ids = 0;
 	const struct mhs_census *sum = &mhs->census;
 	unsigned long cnt[MHS_CNT_MAX];
-	const struct mhs_cid *cid;
+	const struct mhs_list_item *item;
 	struct mhs_server *s;
 	unsigned long now, wait = 0;
 
@@ -29,9 +29,9 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	for (i = 0; i < mhs->size; i++)
 		tracked += mhs_slot_tracked(READ_ONCE(mhs->slots[i]));
 	rcu_read_lock();
-	cid = rcu_dereference(mhs->cid);
-	if (cid)
-		ids = 1 + cid->keyed;
+	item = rcu_dereference(mhs->ids);
+	if (item)
+		ids = 1 + item->keyed;
 	rcu_read_unlock();
 	mutex_lock(&mhs->lock);
 	if (mhs->ended) {
@@ -41,7 +41,7 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 	mhs_work_poll_stateful(mhs);
 	for (i = 0; i < MHS_CNT_MAX; i++)
 		cnt[i] = mhs_svc_counted(mhs, BIT(i));
-	cnt[MHS_CNT_STATELESS] += cnt[MHS_CNT_LANE_STABLE];
+	cnt[MHS_CNT_STABLE] += cnt[MHS_CNT_LANE_STABLE];
 	cnt[MHS_CNT_LANE] += cnt[MHS_CNT_LANE_STABLE];
 	entries = mhs_work_entries(mhs);
 	list_for_each_entry(s, &mhs->gone, list)
@@ -66,8 +66,8 @@ static int proc_show(struct seq_file *seq, struct mhs *mhs)
 		   mhs->size - sum->hold - sum->pin, sum->hold, sum->pin,
 		   tracked, mhs_time_merge_ms(mhs, sum->stage_max, now), entries);
 	seq_printf(seq, " %lu %lu %lu %lu %lu %lu %lu %lu %lu %u %016llx %016llx",
-		   cnt[MHS_CNT_STATELESS], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
-		   cnt[MHS_CNT_TRACKED], cnt[MHS_CNT_UNSETTLED],
+		   cnt[MHS_CNT_STABLE], cnt[MHS_CNT_OLD], cnt[MHS_CNT_CAND],
+		   cnt[MHS_CNT_ENTRY], cnt[MHS_CNT_UNSETTLED],
 		   cnt[MHS_CNT_NEW], cnt[MHS_CNT_PINNED], cnt[MHS_CNT_CAPPED],
 		   cnt[MHS_CNT_NOMEM], mhs->build_us, sum->old_fingerprint,
 		   sum->cand_fingerprint);

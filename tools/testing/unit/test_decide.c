@@ -95,7 +95,7 @@ static const char *sent_by_carrier(const struct answer *a)
 
 static const char *stable_is_plain(const struct answer *a)
 {
-	u32 want = MHS_FORWARD | MHS_CNT_STATELESS << MHS_COUNT_SHIFT;
+	u32 want = MHS_FORWARD | MHS_CNT_STABLE << MHS_COUNT_SHIFT;
 
 	if (!a->stable || !plain_service(a) ||
 	    has(a, MHS_SVC_STATEFUL | MHS_PKT_CONNLESS | MHS_PKT_ERROR) ||
@@ -113,7 +113,7 @@ static const char *short_is_the_same(const struct answer *a)
 {
 	if (mhs_decide_is_quick(a->w, a->old, a->facts) &&
 	    (a->act != MHS_FORWARD ||
-	     mhs_verdict_count(a->v) != MHS_CNT_STATELESS || a->v & MHS_CUTS ||
+	     mhs_verdict_count(a->v) != MHS_CNT_STABLE || a->v & MHS_CUTS ||
 	     !(a->v & MHS_CONN) != !has(a, MHS_PKT_NEW)))
 		return "the short way differs from the long one";
 	return mhs_decide(a->w, a->old | MHS_SRV_FULL, a->cand, a->facts) ==
@@ -196,7 +196,7 @@ static const char *packets_are_counted(const struct answer *a)
 	u32 want = MHS_CNT_MAX;
 
 	if (sent)
-		want = a->stable ? MHS_CNT_STATELESS :
+		want = a->stable ? MHS_CNT_STABLE :
 		       a->v & MHS_TO_CAND ? MHS_CNT_CAND : MHS_CNT_OLD;
 	else if (a->act == MHS_NEW && begins)
 		want = MHS_CNT_CAND;

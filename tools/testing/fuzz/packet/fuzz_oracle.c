@@ -266,7 +266,7 @@ static unsigned int id_read(const u8 *b, unsigned int len)
 	unsigned int at, type, i;
 	struct flow f;
 
-	if (!world.mhs.cid || !net_read(b, len, 0, v6(), &f) ||
+	if (!world.mhs.ids || !net_read(b, len, 0, v6(), &f) ||
 	    !ports_read(b, len, &f) ||
 	    !is_service(f.protocol, &f.dst, f.dport, false) ||
 	    lone_request(b, len, &f, false))
@@ -489,7 +489,7 @@ static void check_told(const u8 *b, unsigned int len,
 
 	WANT(icmp_is_error(b, len, f) && world.hook == NF_INET_LOCAL_IN);
 	/* a service by mark is found by its server's address alone */
-	if (!world.mhs.cid && !world.mhs.fwmark)
+	if (!world.mhs.ids && !world.mhs.fwmark)
 		WANT(!world_settles());
 	WANT(sum_of(b, len, f, 0).right);
 	WANT(out->told_type == b[f->l4] && out->told_code == b[f->l4 + 1]);
@@ -500,7 +500,7 @@ static void check_told(const u8 *b, unsigned int len,
 		quote_read(b, len, at, &q);
 		if (world.mhs.fwmark ||
 		    (q.ok && is_service(q.protocol, &q.dst, q.dport, true) &&
-		     (world.mhs.cid || named(i, word_of(&q.src, q.sport),
+		     (world.mhs.ids || named(i, word_of(&q.src, q.sport),
 					     lone(&q, false), true))))
 			break;
 	}

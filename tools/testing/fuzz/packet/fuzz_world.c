@@ -249,7 +249,7 @@ void world_set(const struct setting *is, struct outcome *out)
 		IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDP, IPPROTO_SCTP };
 	static const u16 ports[] = { 80, 53, 443, 80 };
 	/* Plain IDs, whatever their first three bits, but 7 */
-	static const struct mhs_cid cid = { .bits = 0x7f };
+	static const struct mhs_list_item item = { .bits = 0x7f };
 	struct mhs *mhs = &world.mhs;
 	u8 service = is->service;
 	unsigned int i;
@@ -279,7 +279,7 @@ void world_set(const struct setting *is, struct outcome *out)
 	mhs->port = htons(ports[world.kind]);
 	mhs->fwmark = service & SERVICE_FWMARK ? 1 : 0;
 	if (is->path & PATH_IDS && world.kind == KIND_QUIC && !mhs->fwmark)
-		mhs->cid = &cid;
+		mhs->ids = &item;
 	mhs->settling = world_settles();
 	mhs->addr_only = service & SERVICE_ADDR_ONLY;
 	mhs->size = SLOTS;
