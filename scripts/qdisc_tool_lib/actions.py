@@ -66,7 +66,8 @@ def _set_up(tool, gate):
             _undo(tool, old, netlink)
             state.forget(old.device, "gate")
         gate.own_clsact = not has_clsact(gate, netlink)
-        found = foreign.skipped(gate, netlink, foreign.Nftables()) + [
+        found = foreign.skipped(
+            gate, netlink.filters(gate.ifindex), foreign.Nftables()) + [
             f"{gate.device} has a filter of somebody else at the preference {other}; give "
             "another --preference" for other in gate.filters_there(netlink)]
         if found:
@@ -257,7 +258,7 @@ def _findings(state, gate):
     """(severity, sentences) pairs about a gate."""
     netlink = Netlink()
     yield "error", gate.problems(netlink) + Turn(state, gate.device).problems() + \
-        foreign.skipped(gate, netlink, foreign.Nftables())
+        foreign.skipped(gate, netlink.filters(gate.ifindex), foreign.Nftables())
     served = is_served(gate, Listeners())
     yield "advice", foreign.before(gate, netlink) + needless() + \
         ([] if served else [NOBODY_LISTENS])

@@ -61,24 +61,24 @@ def _text(payload):
     return payload.rstrip(b"\0").decode()
 
 
-def _filters(gate, netlink, are_meant):
+def _filters(gate, filters, are_meant):
     return [f"{gate.device} has an ingress filter of somebody else ({kind}, "
             f"preference {preference})"
-            for preference, kind in netlink.filters(gate.ifindex).items()
+            for preference, kind in filters.items()
             if preference not in gate.preferences and are_meant(preference)]
 
 
 def before(gate, netlink):
     """Filters of others that may keep packets from being held."""
     return [f"{text}; what it takes is not held" for text in
-            _filters(gate, netlink, lambda other: other < gate.preference)]
+            _filters(gate, netlink.filters(gate.ifindex), lambda other: other < gate.preference)]
 
 
-def skipped(gate, netlink, nftables):
-    """What held packets skip, where that matters: filters, and chains of nftables."""
+def skipped(gate, filters, nftables):
+    """What held packets skip, where that matters: of @filters, and chains of nftables."""
     return [] if gate.past_firewalls else [
         f"{text}; {_LETS_IN}, or give a greater --preference" for text in
-        _filters(gate, netlink, lambda other: other > gate.preference)] + [
+        _filters(gate, filters, lambda other: other > gate.preference)] + [
         f"{gate.device} has a chain of nftables at its hook ingress ({name}); {_LETS_IN}"
         for name in nftables.ingress_chains(gate.device)]
 

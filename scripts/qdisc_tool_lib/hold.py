@@ -140,7 +140,8 @@ class Hold:
         gate, netlink, turn = self.gate, self._netlink, self._turn
         if turn.is_lost:
             raise ToolError("another call has its turn")
-        problems = gate.problems(netlink) or foreign.skipped(gate, netlink, self._nftables)
+        problems = gate.problems(netlink) or foreign.skipped(
+            gate, netlink.filters(gate.ifindex), self._nftables)
         if problems:
             raise ToolError("; ".join(problems))
         self._served = is_served(gate, self._listeners)
@@ -172,9 +173,10 @@ class Hold:
             return "deadline"
         if not self._netlink.is_up(self.gate.plug_device):
             return f"{self.gate.plug_device} was set down"
-        if not self.gate.filters_there(self._netlink):
+        filters = self._netlink.filters(self.gate.ifindex)
+        if filters.keys().isdisjoint(self.gate.preferences):
             return "its filters were removed"
-        return "; ".join(foreign.skipped(self.gate, self._netlink, self._nftables)) or None
+        return "; ".join(foreign.skipped(self.gate, filters, self._nftables)) or None
 
     def open(self, cause="protect"):
         """Let go what is held; once."""
