@@ -5,7 +5,6 @@ returns the exit status."""
 import json
 import os
 import socket
-import time
 from contextlib import suppress
 
 from . import flower, foreign
@@ -163,16 +162,12 @@ def _undo(tool, gate, netlink):
 
 def hold(tool):
     begun, turns = [], []
-
-    def wait(wait_s):
-        for _, turn in turns:
-            turn.begins()
-        time.sleep(wait_s)
+    # in the order of protect, or two callers might wait for each other
+    gates = sorted(tool.gates(some=True), key=lambda gate: gate.device)
     try:
-        # in the order of protect, or two callers might wait for each other
-        for gate in sorted(tool.gates(some=True), key=lambda gate: gate.device):
-            turns.append((gate, Turn(tool.state, gate.device).take(wait)))
-        for gate, turn in turns:
+        for gate in gates:
+            turns.append(Turn(tool.state, gate.device).take(turns))
+        for gate, turn in zip(gates, turns):
             gate.max_hold_ms = tool.options.max_hold_ms or gate.max_hold_ms
             Hold(gate, turn).begin("hold")
             begun.append(gate)
@@ -181,7 +176,7 @@ def hold(tool):
             _release(tool, gate)
         raise
     finally:
-        for gate, turn in turns:
+        for gate, turn in zip(gates, turns):
             turn.leave(keep=gate in begun)
     return EXIT_OK
 

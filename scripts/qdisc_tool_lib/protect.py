@@ -122,15 +122,10 @@ class Protect:
         """(gate, its turn): when nobody else holds by it any more.  In one order, or
         two callers might wait for each other."""
         turns = []
-
-        def wait(wait_s):
-            for turn in turns:
-                turn.begins()
-            self._sleep(wait_s)
         for gate in sorted(gates, key=lambda gate: gate.device):
             try:
                 turn = Turn(self._tool.state, gate.device).take(
-                    wait, lambda gate=gate: self._reporter.note(
+                    turns, self._sleep, lambda gate=gate: self._reporter.note(
                         f"{gate.device}: waits for the end of another hold"))
                 # What was known before may not be so any more.
                 gate = self._tool.state.load(gate.device)

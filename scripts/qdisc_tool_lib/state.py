@@ -118,9 +118,9 @@ class Turn:
         self._path = state.path(device, "lock")
         self.fd = None
 
-    def take(self, wait=time.sleep, waits=lambda: None):
+    def take(self, held=(), wait=time.sleep, waits=lambda: None):
         """Wait for those who were before; waits() is called if there are any.  Who is
-        late, because it was stopped, has had its turn."""
+        late, because it was stopped, has had its turn; those @held meanwhile are not."""
         give_up = time.monotonic() + _QUEUE_S
         told, retry_s = False, _RETRY_S
         while not self._try():
@@ -130,6 +130,8 @@ class Turn:
             if time.monotonic() >= give_up:
                 raise ToolError("busy: hold after hold goes on, or a setup; 'qdisc_tool "
                                 "release' ends that")
+            for turn in held:
+                turn.begins()
             wait(retry_s)
             retry_s = min(2 * retry_s, _RETRY_MOST_S)
         return self
